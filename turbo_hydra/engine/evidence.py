@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Evidence: what an original looked like when a group was validated, and what the object that is there looks like.
+
+A live object is described by the text of its innermost definition, read from its file, and by the chain of layers
+around it: text alone is fooled by a wrapper that copies the names of what it wraps, the outermost object alone is blind
+to a change of what it wraps.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import linecache
+import sys
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from turbo_hydra.engine.canonical import ast_hash, normalised, source_hash
+from turbo_hydra.engine.declarations import Place
+from turbo_hydra.engine.definitions import Found, SourceIndex
+
+_MAX_LAYERS = 32
+UNSEEN = "unseen"
+
+
+@dataclass(frozen=True)
+class EvidenceRecord:
+    """One validated state of a target.
+
+    Parameters
+    ----------
+    dist, version : str or None
+        Distribution that the target comes from and its public version; None for a file of the model's repository.
+    source, ast : str or None
+        `source-v1:` and `ast-v1:` hashes.
+    chain : tuple[str, ...] or None
+        Layers around the definition from outside inwards, each `module:qualname`; None where they could not be seen.
+    file : str
+        Path of the definition's file below its repository or distribution, for messages.
+    artifact : str or None
+        `artifact-v1:` hash of an entry that has no Python source.
+    """
+
+    dist: str | None = None
+    version: str | None = None
+    source: str | None = None
+    ast: str | None = None
+    chain: tuple[str, ...] | None = ()
+    file: str = ""
+    artifact: str | None = None
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> EvidenceRecord:
+        """Read the JSON form, in which an unseen chain is the string "unseen"."""
+        chain = data.get("chain", [])
+        return cls(**{**data, "chain": None if chain == UNSEEN else tuple(chain)})
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form; `artifact` is left out where there is none."""
+        data: dict[str, Any] = {
+            "dist": self.dist,
+            "version": self.version,
+            "source": self.source,
+            "ast": self.ast,
+            "chain": UNSEEN if self.chain is None else list(self.chain),
+            "file": self.file,
+        }
+        if self.artifact is not None:
+            data["artifact"] = self.artifact
+        return data
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer around a definition."""
+
+    name: str
+    place: Place | None
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.place})" if self.place else self.name
+
+
+@dataclass(frozen=True)
+class LiveEvidence:
+    """What an object that is there looks like; hashes are None where `reason` says why."""
+
+    source: str | None
+    ast: str | None
+    layers: tuple[Layer, ...]
+    place: Place | None
+    reason: str = ""
+
+    @property
+    def chain(self) -> tuple[str, ...]:
+        """The names of the layers."""
+        return tuple(layer.name for layer in self.layers)
+
+
+class LiveReader:
+    """Reads evidence of live objects; parses each file once."""
+
+    def __init__(self) -> None:
+        self._indexes: dict[str, SourceIndex | str] = {}
+
+    def read(self, value: object, name: str) -> LiveEvidence:
+        """Describe the object `value` that is found under `name`.
+
+        Parameters
+        ----------
+        value : object
+            A raw descriptor: function, class, staticmethod, classmethod, property, cached_property or a wrapper object.
+        name : str
+            The last part of the target's path.
+        """
+        if isinstance(value, property):
+            accessors = [item for item in (value.fget, value.fset, value.fdel) if item is not None]
+            return self._several(accessors, name)
+        inner, wrappers = unwrapped(value, name)
+        layers = tuple(self._layer(item) for item in wrappers)
+        found, place, reason = self._definition(inner)
+        if found is None:
+            return LiveEvidence(None, None, layers, place, reason)
+        return LiveEvidence(source_hash(found.text), ast_hash(found.node), layers, place)
+
+    def _several(self, accessors: list[Any], name: str) -> LiveEvidence:
+        texts: list[str] = []
+        layers: list[Layer] = []
+        first: Place | None = None
+        for accessor in accessors:
+            inner, wrappers = unwrapped(accessor, name)
+            layers += [self._layer(item) for item in wrappers]
+            found, place, reason = self._definition(inner)
+            first = first or place
+            if found is None:
+                return LiveEvidence(None, None, tuple(layers), place, reason)
+            texts.append(found.text)
+        source, tree = joined_hashes(texts)
+        return LiveEvidence(source, tree, tuple(layers), first)
+
+    def _definition(self, value: object) -> tuple[Found | None, Place | None, str]:
+        if isinstance(value, types.FunctionType):
+            return self._function(value)
+        if isinstance(value, type):
+            return self._class(value)
+        return None, None, f"{_type_name(value)} has no Python source"
+
+    def _function(self, function: types.FunctionType) -> tuple[Found | None, Place | None, str]:
+        code = function.__code__
+        place = Place(code.co_filename, code.co_firstlineno)
+        if code.co_name == "<lambda>":
+            return None, place, "a lambda has no definition of its own"
+        index = self._index(code.co_filename, function.__globals__)
+        if isinstance(index, str):
+            return None, place, index
+        found = index.at(code.co_firstlineno, code.co_name)
+        if found is None or not _same_parameters(found, code):
+            return None, place, f"line {code.co_firstlineno} of its file does not define '{code.co_name}' (any more)"
+        return found, place, ""
+
+    def _class(self, cls: type) -> tuple[Found | None, Place | None, str]:
+        module = sys.modules.get(cls.__module__)
+        file = getattr(module, "__file__", None)
+        if module is None or file is None:
+            return None, None, f"class {cls.__qualname__} has no Python source"
+        index = self._index(file, vars(module))
+        if isinstance(index, str):
+            return None, Place(file, 0), index
+        candidates = index.named(cls.__qualname__)
+        codes = [item.__code__ for item in vars(cls).values() if isinstance(item, types.FunctionType)]
+        lines = {code.co_firstlineno for code in codes if code.co_filename == file}
+        for found in candidates:
+            if any(found.line <= line <= (found.node.end_lineno or 0) for line in lines):
+                return found, Place(file, found.line), ""
+        if len(candidates) == 1:
+            return candidates[0], Place(file, candidates[0].line), ""
+        count = len(candidates)
+        return None, Place(file, 0), f"its file defines class {cls.__qualname__} {count} times; which one it is cannot be told"
+
+    def _index(self, file: str, namespace: dict[str, Any]) -> SourceIndex | str:
+        if file not in self._indexes:
+            text = "".join(linecache.getlines(file, namespace))
+            if not text:
+                self._indexes[file] = f"its source cannot be read (made by exec, or '{file}' is not there)"
+            else:
+                try:
+                    self._indexes[file] = SourceIndex(text)
+                except SyntaxError as error:
+                    self._indexes[file] = f"'{file}' cannot be parsed by this Python: {error.msg}, line {error.lineno}"
+        return self._indexes[file]
+
+    def _layer(self, value: object) -> Layer:
+        if not isinstance(value, types.FunctionType):
+            return Layer(_type_name(value), None)
+        code = value.__code__
+        module = value.__globals__.get("__name__", "<unknown>")
+        return Layer(f"{module}:{self._qualname(value)}", Place(code.co_filename, code.co_firstlineno))
+
+    def _qualname(self, function: types.FunctionType) -> str:
+        # The function's own __qualname__ may be copied from what it wraps; its code's is not, but Python 3.10 has none.
+        code = function.__code__
+        if sys.version_info >= (3, 11):
+            return code.co_qualname
+        index = self._index(code.co_filename, function.__globals__)
+        found = None if isinstance(index, str) else index.at(code.co_firstlineno, code.co_name)
+        return found.qualname if found else code.co_name
+
+
+def unwrapped(value: object, name: str) -> tuple[object, list[object]]:
+    """The innermost object behind `value`, and the layers around it from outside inwards.
+
+    A layer names what it wraps by `__wrapped__`, by `func` (partial, cached_property), or by holding in exactly one
+    closure cell a function called `name`. The kind that staticmethod and classmethod give is no layer.
+    """
+    wrappers: list[object] = []
+    if isinstance(value, (staticmethod, classmethod)):
+        value = value.__func__
+    if isinstance(value, functools.cached_property):
+        value = value.func
+    for _ in range(_MAX_LAYERS):
+        inner = _inner(value, name)
+        if inner is None:
+            break
+        wrappers.append(value)
+        value = inner
+    return value, wrappers
+
+
+def _inner(value: object, name: str) -> object | None:
+    if isinstance(value, type):
+        return None
+    if isinstance(value, functools.partial):
+        return value.func
+    wrapped = inspect.getattr_static(value, "__wrapped__", None)
+    if wrapped is not None and not isinstance(wrapped, types.MemberDescriptorType):
+        return wrapped  # type: ignore[no-any-return]
+    if isinstance(value, types.FunctionType) and value.__closure__:
+        held = [cell.cell_contents for cell in value.__closure__ if _holds_function(cell, name)]
+        if len(held) == 1:
+            return held[0]  # type: ignore[no-any-return]
+    return None
+
+
+def _holds_function(cell: types.CellType, name: str) -> bool:
+    try:
+        content = cell.cell_contents
+    except ValueError:  # an empty cell
+        return False
+    return type(content) is types.FunctionType and content.__name__ == name
+
+
+def _same_parameters(found: Found, code: types.CodeType) -> bool:
+    """Whether the definition in the file can be the one the code was made from (the file may have changed since)."""
+    if not hasattr(found.node, "args"):
+        return False
+    arguments = found.node.args
+    names = [item.arg for item in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+    count = code.co_argcount + code.co_kwonlyargcount
+    actual = code.co_varnames[:count]
+    return len(names) == count and all(
+        real == name or (name.startswith("__") and real.endswith(name)) for name, real in zip(names, actual, strict=True)
+    )
+
+
+def _type_name(value: object) -> str:
+    return f"{type(value).__module__}:{type(value).__qualname__}"
+
+
+def joined_hashes(texts: list[str]) -> tuple[str, str]:
+    """`source-v1` and `ast-v1` of several definitions that make one object, such as the accessors of a property."""
+    text = "".join(normalised(item) for item in texts)
+    return source_hash(text), ast_hash(text)

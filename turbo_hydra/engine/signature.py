@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether what is installed can be called exactly as the original could."""
+
+from __future__ import annotations
+
+import inspect
+from inspect import Parameter, Signature
+from typing import Any
+
+_POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def seen_by_caller(value: Any) -> Signature | None:
+    """The signature that a caller of the original may rely on; None where there is none to read."""
+    return _signature(value, follow=True)
+
+
+def accepted_by(value: Any) -> Signature | None:
+    """The signature that `value` really accepts, whatever it wraps; None where there is none to read."""
+    return _signature(value, follow=False)
+
+
+def _signature(value: Any, *, follow: bool) -> Signature | None:
+    try:
+        return inspect.signature(value, follow_wrapped=follow)
+    except (ValueError, TypeError):
+        return None
+
+
+def is_generic(signature: Signature) -> bool:
+    """Whether the signature takes anything: `(*args, **kwargs)` and no more."""
+    kinds = [parameter.kind for parameter in signature.parameters.values()]
+    return kinds == [Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD]
+
+
+def difference(original: Signature, replacement: Signature) -> str | None:
+    """The first difference that a caller can see, in words; None where there is none.
+
+    Parameters are compared by name, kind, order and requiredness, in both directions. Where the replacement takes
+    `*args` or `**kwargs` they stand for all parameters of the original that they can receive.
+    """
+    ours = list(replacement.parameters.values())
+    takes_args = any(item.kind is Parameter.VAR_POSITIONAL for item in ours)
+    takes_kwargs = any(item.kind is Parameter.VAR_KEYWORD for item in ours)
+    theirs = list(original.parameters.values())
+    return (
+        _positional(theirs, ours, generous=takes_args and takes_kwargs)
+        or _keyword_only(theirs, ours, generous=takes_kwargs)
+        or _variadic(theirs, takes_args=takes_args, takes_kwargs=takes_kwargs)
+    )
+
+
+def _positional(theirs: list[Parameter], ours: list[Parameter], *, generous: bool) -> str | None:
+    expected = [item for item in theirs if item.kind in _POSITIONAL]
+    actual = [item for item in ours if item.kind in _POSITIONAL]
+    for index, parameter in enumerate(expected):
+        if index >= len(actual):
+            return None if generous else f"the original's parameter '{parameter.name}' is missing"
+        found = actual[index]
+        if found.kind is not parameter.kind:
+            return f"parameter '{parameter.name}' is {_words(parameter)}, in the replacement '{found.name}' is {_words(found)}"
+        if found.name != parameter.name and parameter.kind is Parameter.POSITIONAL_OR_KEYWORD:
+            return f"parameter {index + 1} is called '{parameter.name}', in the replacement '{found.name}'"
+        if _required(found) is not _required(parameter):
+            return f"parameter '{parameter.name}' is {_need(parameter)}, in the replacement {_need(found)}"
+    if len(actual) > len(expected):
+        return f"the replacement takes '{actual[len(expected)].name}', which the original does not"
+    return None
+
+
+def _keyword_only(theirs: list[Parameter], ours: list[Parameter], *, generous: bool) -> str | None:
+    expected = {item.name: item for item in theirs if item.kind is Parameter.KEYWORD_ONLY}
+    actual = {item.name: item for item in ours if item.kind is Parameter.KEYWORD_ONLY}
+    for name, parameter in expected.items():
+        if name not in actual:
+            if generous:
+                continue
+            return f"the original's keyword '{name}' is missing"
+        if _required(actual[name]) is not _required(parameter):
+            return f"keyword '{name}' is {_need(parameter)}, in the replacement {_need(actual[name])}"
+    extra = [name for name in actual if name not in expected]
+    return f"the replacement takes keyword '{extra[0]}', which the original does not" if extra else None
+
+
+def _variadic(theirs: list[Parameter], *, takes_args: bool, takes_kwargs: bool) -> str | None:
+    for parameter in theirs:
+        if parameter.kind is Parameter.VAR_POSITIONAL and not takes_args:
+            return f"the original takes any number of positional arguments (*{parameter.name}), the replacement does not"
+        if parameter.kind is Parameter.VAR_KEYWORD and not takes_kwargs:
+            return f"the original takes any keyword (**{parameter.name}), the replacement does not"
+    return None
+
+
+def _required(parameter: Parameter) -> bool:
+    return parameter.default is Parameter.empty
+
+
+def _need(parameter: Parameter) -> str:
+    return "required" if _required(parameter) else "optional"
+
+
+def _words(parameter: Parameter) -> str:
+    return "positional only" if parameter.kind is Parameter.POSITIONAL_ONLY else "positional or keyword"
