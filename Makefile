@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Every target sets up what it needs in .venv; Python (3.10 to 3.13) and git are all that must be there before.
+# Every target sets up what it needs in .venv; Python (3.11 to 3.13, for the versions of constraints.txt) and git must be there.
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready

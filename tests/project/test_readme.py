@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""README's commands do what they say, typed as they stand."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+README = Path(__file__).resolve().parents[2] / "README.md"
+# The suite that this test belongs to is not started again inside itself.
+OWN_SUITE = {"make test", "make test-all"}
+
+
+def commands(text: str) -> list[str]:
+    """Return the command lines of the blocks marked `bash`; a line that ends in a backslash goes on in the next one."""
+    blocks: list[str] = re.findall(r"^```bash\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
+    lines = [line.strip() for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    return [line.split("  #")[0].strip() for line in lines if line and not line.startswith("#")]
+
+
+COMMANDS = commands(README.read_text(encoding="utf-8"))
+
+
+def test_readme_has_the_two_commands() -> None:
+    assert {"make train", "make test"} <= set(COMMANDS)
+
+
+def test_each_target_that_readme_names_exists(project_root: Path) -> None:
+    targets = set(
+        re.findall(r"^([a-z-]+):", (project_root / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    )
+    named = set(re.findall(r"\bmake ([a-z-]+)", README.read_text(encoding="utf-8")))
+    assert named - targets == set()
+
+
+def test_each_file_that_readme_links_to_exists(project_root: Path) -> None:
+    linked = re.findall(r"\]\(([^)#:]+)\)", README.read_text(encoding="utf-8"))
+    assert [name for name in linked if not (project_root / name).exists()] == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command not in OWN_SUITE])
+def test_the_command_works(command: str, project_root: Path) -> None:
+    """Run one command from the project's root with the console scripts on the path, as after activating .venv."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST"))}
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    ran = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", command],
+        cwd=project_root,
+        env={**kept, "PATH": path, "OMP_NUM_THREADS": "1"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
