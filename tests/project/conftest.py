@@ -9,7 +9,7 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -41,6 +41,11 @@ class Installed:
     def code(self, source: str, cwd: Path) -> str:
         """Run a piece of Python."""
         return call([str(self.python), "-c", source], cwd, self.environment())
+
+    def packages(self) -> Path:
+        """Return the folder that packages are installed into."""
+        code = "import sysconfig; print(sysconfig.get_path('purelib'))"
+        return Path(self.code(code, self.python.parent).strip())
 
     def train(self, *overrides: str, cwd: Path) -> str:
         """Run turbo-train: the console script where there is one, its function where there is only a path."""
@@ -108,51 +113,40 @@ def dependencies(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def environment(dependencies: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Return what makes a virtual environment with the dependencies and nothing of ours."""
+def environment(dependencies: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Installed]:
+    """Return what makes a virtual environment with the dependencies, and installs into it offline what it is told."""
 
-    def make(name: str) -> Path:
+    def make(name: str, *what: str) -> Installed:
         folder = tmp_path_factory.mktemp(name)
         call([sys.executable, "-m", "venv", "--without-pip", str(folder)], folder)
-        packages = call(
-            [str(folder / "bin/python"), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], folder
-        )
-        Path(packages.strip(), "dependencies.pth").write_text(f"{dependencies}\n", encoding="utf-8")
-        return folder / "bin" / "python"
+        made = Installed(folder / "bin" / "python")
+        Path(made.packages(), "dependencies.pth").write_text(f"{dependencies}\n", encoding="utf-8")
+        if what:
+            call([*PIP, "--python", str(made.python), "install", *OFFLINE, *what], folder)
+        return made
 
     return make
 
 
-def install(python: Path, *what: str) -> None:
-    """Install into an environment, offline."""
-    call([*PIP, "--python", str(python), "install", *OFFLINE, *what], python.parent)
-
-
 @pytest.fixture(scope="session")
-def from_wheel(wheel: Path, environment: Callable[[str], Path]) -> Installed:
+def from_wheel(wheel: Path, environment: Callable[..., Installed]) -> Installed:
     """Install the wheel."""
-    python = environment("from_wheel")
-    install(python, str(wheel))
-    return Installed(python)
+    return environment("from_wheel", str(wheel))
 
 
 @pytest.fixture(scope="session")
-def from_sdist(sdist: Path, environment: Callable[[str], Path]) -> Installed:
+def from_sdist(sdist: Path, environment: Callable[..., Installed]) -> Installed:
     """Install the sdist."""
-    python = environment("from_sdist")
-    install(python, str(sdist))
-    return Installed(python)
+    return environment("from_sdist", str(sdist))
 
 
 @pytest.fixture(scope="session")
-def editable(source: Path, environment: Callable[[str], Path]) -> Installed:
+def editable(source: Path, environment: Callable[..., Installed]) -> Installed:
     """Install the tree so that edits count."""
-    python = environment("editable")
-    install(python, "--editable", str(source))
-    return Installed(python)
+    return environment("editable", "--editable", str(source))
 
 
 @pytest.fixture(scope="session")
-def on_path(source: Path, environment: Callable[[str], Path]) -> Installed:
+def on_path(source: Path, environment: Callable[..., Installed]) -> Installed:
     """Install nothing: the tree is on the path."""
-    return Installed(environment("on_path"), {"PYTHONPATH": str(source)})
+    return replace(environment("on_path"), variables={"PYTHONPATH": str(source)})

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import tarfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,6 +72,26 @@ def test_hydra_finds_the_plugins(installed: Installed, tmp_path: Path) -> None:
     assert "TorchrunLauncher" in shown
     composed = installed.train("hydra/launcher=torchrun", "--cfg", "hydra", "--package", "hydra.launcher", cwd=tmp_path)
     assert "hydra_plugins.turbo_hydra" in composed
+
+
+@pytest.mark.parametrize("way", ["wheel", "source"])
+def test_the_plugins_of_other_packages_stay_visible(
+    way: str, environment: Callable[..., Installed], request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    what = [str(request.getfixturevalue(way))]
+    installed = environment(f"beside_{way}", *(["--editable", *what] if way == "source" else what))
+    foreign = installed.packages() / "hydra_plugins" / "foreign" / "__init__.py"
+    foreign.parent.mkdir(parents=True)
+    foreign.write_text(
+        "from hydra.core.plugins import Plugins\n"
+        "from hydra.plugins.search_path_plugin import SearchPathPlugin\n"
+        "class ForeignPath(SearchPathPlugin):\n"
+        "    def manipulate_search_path(self, search_path): pass\n",
+        encoding="utf-8",
+    )
+    shown = installed.train("--info", "plugins", cwd=tmp_path)
+    assert "ForeignPath" in shown
+    assert "TorchrunLauncher" in shown
 
 
 def test_the_configuration_is_found(installed: Installed, tmp_path: Path) -> None:
