@@ -28,7 +28,8 @@ def test_each_source_file_names_its_licence_first(project_root: Path) -> None:
         if path.suffix not in SOURCE_SUFFIXES and path.name not in SOURCE_NAMES:
             continue
         lines = path.read_text(encoding="utf-8").splitlines() or [""]
-        first = lines[1:2] if lines[0].startswith("#!") else lines[:1]
+        # Hydra reads a file's package from its first line only.
+        first = lines[1:2] if lines[0].startswith(("#!", "# @package ")) else lines[:1]
         if first != [SPDX]:
             missing.append(str(path.relative_to(project_root)))
     assert missing == []
