@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine's part in a rank, and in the children that it starts afresh. A job without optimizations imports none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from turbo_hydra.launch import paths
+from turbo_hydra.launch.job import Job
+
+if TYPE_CHECKING:
+    from turbo_hydra.engine.report import OptimizationReport
+
+
+def apply_job(job: Job, rank: int, log_report: bool) -> OptimizationReport | None:
+    """Apply the job's optimizations in this process; None for a job that has none.
+
+    Raises
+    ------
+    turbo_hydra.engine.errors.TurboHydraError
+        As `turbo_hydra.apply` does; `StrictStop` where a strict run may not go on.
+    """
+    if not job.optimization:
+        return None
+    from turbo_hydra import api
+    from turbo_hydra.config import OptimizationConfig
+
+    source = None if job.optimization_config_path is None else Path(job.optimization_config_path)
+    return api.apply_config(
+        OptimizationConfig.from_mapping(job.optimization, source=source),
+        run_id=job.run_id,
+        repository=paths.repository(job),
+        runtime_config_path=None if job.runtime_config_path is None else Path(job.runtime_config_path),
+        log_report=log_report,
+        rank=rank,
+    )
+
+
+def late_binder(job: Job) -> Callable[[], None]:
+    """Return what is called after each statement of the script: writes members whose name has just been bound."""
+    if not job.optimization:
+        return lambda: None
+    from turbo_hydra import api
+
+    return lambda: api.bind_late("__main__")

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the machine has the devices that a run asks for; asked before a rank starts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from turbo_hydra.launch.job import JobError, setting
+
+ACCELERATORS = ("cpu", "cuda", "hcu")
+
+
+def check(runtime: Mapping[str, Any], ranks: int, torch_version: str, backend: str | None, found: int) -> None:
+    """Refuse a run with fewer devices than ranks.
+
+    Parameters
+    ----------
+    runtime : mapping
+        The settings under `runtime`.
+    ranks : int
+        Ranks on this node; each takes one device.
+    torch_version : str
+        For the message.
+    backend : {"cuda", "hip"} or None
+        What torch was built for.
+    found : int
+        Devices that torch sees.
+
+    Raises
+    ------
+    JobError
+        If a device is missing, or torch was built for another kind of device.
+    """
+    accelerator = setting(runtime, "accelerator", "cpu")
+    if accelerator not in ACCELERATORS:
+        raise JobError(f"'runtime.accelerator' must be one of {', '.join(ACCELERATORS)}, found {accelerator!r}")
+    if accelerator == "cpu":
+        return
+    kind, needed = {"cuda": ("CUDA", "cuda"), "hcu": ("HCU", "hip")}[accelerator]
+    wanted = f"runtime.accelerator={accelerator} needs {ranks} {kind} device{'s' if ranks > 1 else ''} for {ranks} "
+    wanted += f"rank{'s' if ranks > 1 else ''}"
+    if backend != needed:
+        built = {"cuda": "CUDA", "hip": "HIP", None: "the CPU only"}[backend]
+        raise JobError(
+            f"{wanted}, and torch {torch_version} is built for {built}; install torch for it, or choose a runtime "
+            "such as runtime=local"
+        )
+    if found < ranks:
+        visible = [
+            f"{name}={os.environ[name]}"
+            for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+            if name in os.environ
+        ]
+        where = f" with {', '.join(visible)}" if visible else ""
+        raise JobError(f"{wanted}, found {found}{where}; set runtime.ranks={max(found, 1)} or choose another runtime")

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch's elastic agent, set up for a job: rendezvous, logs in the run's folder, bounded ends."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from torch.distributed.elastic.multiprocessing import LogsSpecs, Std
+from torch.distributed.elastic.multiprocessing.api import LogsDest, PContext
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from turbo_hydra.launch.console import Follower
+from turbo_hydra.launch.job import Job, JobError, count, number, setting
+
+STREAMS = ("stdout", "stderr")
+START_TIMEOUT = 900.0
+SHUTDOWN_TIMEOUT = 10.0
+_DRAIN_SECONDS = 5.0
+
+
+class RankLogs(LogsSpecs):
+    """Logs as the run's folder has them: `ranks/<rank>/{stdout.log, stderr.log, error.json}`.
+
+    Parameters
+    ----------
+    job : Job
+        The run.
+    shown : set of int
+        Global ranks whose output is shown on the terminal too.
+    """
+
+    def __init__(self, job: Job, shown: set[int]) -> None:
+        super().__init__(str(job.folder / "ranks"), Std.ALL)
+        self._job = job
+        self._shown = shown
+        self._followers: list[Follower] = []
+        self.error_files: dict[int, Path] = {}
+
+    @property
+    def root_log_dir(self) -> str:
+        """The folder above those of the ranks."""
+        return str(self._job.folder / "ranks")
+
+    def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
+        """Make the folders of the ranks that are about to start, and follow the logs of those that are shown."""
+        self.close()
+        logs = LogsDest()
+        for local_rank, environment in envs.items():
+            rank = int(environment["RANK"])
+            folder = self._job.rank_folder(rank)
+            folder.mkdir(parents=True, exist_ok=True)
+            _set_aside(folder, int(environment.get("TORCHELASTIC_RESTART_COUNT", "0")))
+            logs.stdouts[local_rank] = str(folder / "stdout.log")
+            logs.stderrs[local_rank] = str(folder / "stderr.log")
+            self.error_files[rank] = folder / "error.json"
+            logs.error_files[local_rank] = str(self.error_files[rank])
+            environment["TORCHELASTIC_ERROR_FILE"] = logs.error_files[local_rank]
+            if rank in self._shown:
+                self._follow(folder, rank)
+        return logs
+
+    def _follow(self, folder: Path, rank: int) -> None:
+        prefix = b"" if len(self._shown) == 1 else b"[rank %d] " % rank
+        for descriptor, stream in enumerate(STREAMS, start=1):
+            follower = Follower(folder / f"{stream}.log", descriptor, prefix)
+            follower.start()
+            self._followers.append(follower)
+
+    def close(self) -> None:
+        """Show what was written until now, and follow no longer."""
+        for follower in self._followers:
+            follower.stop(_DRAIN_SECONDS)
+        self._followers.clear()
+
+
+def _set_aside(folder: Path, restarts: int) -> None:
+    # Opening truncates: the logs of the attempt before keep its number.
+    for name in (*(f"{stream}.log" for stream in STREAMS), "error.json"):
+        path = folder / name
+        if restarts and path.exists():
+            path.rename(folder / f"attempt{restarts - 1}.{name}")
+        else:
+            path.unlink(missing_ok=True)
+
+
+def shown_ranks(job: Job, ranks: int) -> set[int]:
+    """Return the ranks whose output is shown: `runtime.logs.tee` is a list of ranks, `all` or `none`; default rank 0.
+
+    Raises
+    ------
+    JobError
+        If it is anything else.
+    """
+    given = setting(job.runtime, "logs.tee", [0])
+    if given == "all":
+        return set(range(ranks))
+    if given == "none":
+        return set()
+    if not isinstance(given, list) or not all(isinstance(rank, int) and not isinstance(rank, bool) for rank in given):
+        raise JobError(f"'runtime.logs.tee' must be a list of ranks, all or none, found {given!r}")
+    return set(given)
+
+
+def bound_shutdown(seconds: float) -> None:
+    """Let ranks that ignore SIGTERM live no longer than `seconds` when another has failed.
+
+    torch waits 30 seconds there whatever its option says (only signals honour it).
+    """
+    if "timeout" not in inspect.signature(PContext.close).parameters:
+        return
+    close = PContext.close
+
+    def bounded(self: PContext, death_sig: signal.Signals | None = None, timeout: int = 30) -> None:
+        # torch calls it an int and passes it to waits that take fractions.
+        close(self, death_sig, min(timeout, seconds))  # type: ignore[arg-type]
+
+    PContext.close = bounded  # type: ignore[method-assign]
+
+
+def launch(job: Job, ranks: int, logs: RankLogs) -> None:
+    """Start the ranks and wait for them.
+
+    Raises
+    ------
+    torch.distributed.elastic.multiprocessing.errors.ChildFailedError
+        If a rank failed and no restart is left.
+    torch.distributed.elastic.multiprocessing.SignalException
+        If this process was told to end.
+    """
+    shutdown = number(job.runtime, "timeouts.shutdown", SHUTDOWN_TIMEOUT)
+    bound_shutdown(shutdown)
+    options: dict[str, Any] = {}
+    if "shutdown_timeout" in inspect.signature(LaunchConfig).parameters:
+        options["shutdown_timeout"] = int(shutdown)
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=ranks,
+        logs_specs=logs,
+        run_id=job.run_id,
+        rdzv_backend="c10d",
+        # Port 0: the system chooses one, so that two runs on a machine do not meet.
+        rdzv_endpoint="localhost:0",
+        rdzv_configs={"timeout": int(number(job.runtime, "timeouts.start", START_TIMEOUT))},
+        local_addr="localhost",
+        max_restarts=count(job.runtime, "restarts", 0),
+        monitor_interval=0.1,
+        **options,
+    )
+    elastic_launch(config, sys.executable)(*_rank_command(job))
+
+
+def _rank_command(job: Job) -> list[str]:
+    flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    # torch substitutes ${...} in the arguments; a dollar sign of the path's own must survive that.
+    path = os.fspath(job.path).replace("$", "$$")
+    return ["-u", *flags, "-m", "turbo_hydra.launch.rank", path]

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The run's report, from those of its ranks: what they agree on, and what they do not."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from turbo_hydra.launch import files, outcome
+from turbo_hydra.launch.job import Job
+
+SCHEMA_VERSION = "turbo_hydra/report/v1"
+# From best to worst: where ranks differ, a group has the worst of its statuses.
+STATUSES = ("applied", "skipped", "not_started", "blocked", "rolled_back", "failed")
+COUNTS = ("applied", "skipped", "blocked", "failed", "rolled_back", "not_started")
+
+Report = dict[str, Any]
+
+
+def merge(
+    reports: Sequence[Mapping[str, Any]],
+    *,
+    run_id: str,
+    expected: int,
+    status: int,
+    agents: Sequence[Mapping[str, Any]] = (),
+) -> Report:
+    """Merge the reports of the ranks.
+
+    Parameters
+    ----------
+    reports : sequence of mapping
+        What each rank wrote last; a rank that wrote nothing is missing.
+    run_id : str
+        Names the run.
+    expected : int
+        The number of ranks that the run was to have.
+    status : int
+        The run's exit status.
+    agents : sequence of mapping
+        What each node's agent recorded when it ended.
+
+    Returns
+    -------
+    dict
+        The report, as plain data.
+    """
+    by_rank = {int(report["rank"]): report for report in reports}
+    ends = {int(rank): end for agent in agents for rank, end in agent.get("ranks", {}).items()}
+    numbers = sorted({*range(expected), *by_rank})
+    ranks = [_rank(rank, by_rank.get(rank), ends.get(rank)) for rank in numbers]
+    base = next((by_rank[rank] for rank in numbers if "execution" in by_rank.get(rank, {})), {})
+    execution = _execution(by_rank)
+    failures = [agent["first_failure"] for agent in agents if agent.get("first_failure")]
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "run_id": run_id,
+        "status": _status(status, ranks),
+        "exit_status": status,
+        "summary": _summary(execution),
+        "optimization_config": base.get("optimization_config"),
+        "optimization_config_path": base.get("optimization_config_path"),
+        "runtime_config_path": base.get("runtime_config_path"),
+        "prepared_execution": base.get("prepared_execution"),
+        "execution": execution,
+        "ranks": ranks,
+        "disagreements": disagreements(by_rank),
+        "steps": _steps(by_rank),
+        "failure": failures[0] if failures else None,
+    }
+
+
+def _rank(rank: int, report: Mapping[str, Any] | None, end: Mapping[str, Any] | None) -> dict[str, Any]:
+    said = report or {}
+    entry = {
+        "rank": rank,
+        "host": said.get("host"),
+        "pid": said.get("pid", (end or {}).get("pid")),
+        "status": said.get("status", "missing"),
+        "exit_status": said.get("exit_status"),
+    }
+    returncode = None if end is None else end.get("returncode")
+    if returncode is not None:
+        # The operating system's word is the last: a rank may say that it succeeded and crash on its way out.
+        entry["exit_status"] = outcome.from_returncode(int(returncode))
+        if returncode < 0:
+            entry["status"] = "killed"
+        elif entry["status"] == "running":
+            entry["status"] = "failed"
+    elif entry["status"] == "running":
+        entry["status"] = "killed"  # its agent was, too, and recorded nothing
+    return entry
+
+
+def _status(status: int, ranks: Sequence[Mapping[str, Any]]) -> str:
+    if status == 0:
+        return "succeeded"
+    if status == outcome.STRICT_STOP and any(rank["status"] == "strict_stop" for rank in ranks):
+        return "strict_stop"
+    return "failed" if status < 128 else "killed"
+
+
+def _execution(by_rank: Mapping[int, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    merged: dict[str, dict[str, Any]] = {}
+    for rank, report in sorted(by_rank.items()):
+        for entry in report.get("execution") or ():
+            if entry["group"] not in merged:
+                merged[entry["group"]] = copy.deepcopy(entry)
+                continue
+            group = merged[entry["group"]]
+            group["status"] = max(group["status"], entry["status"], key=_badness)
+            group["reasons"] = list(dict.fromkeys([*group.get("reasons", ()), *entry.get("reasons", ())]))
+            _add_hits(group.get("members", ()), entry.get("members", ()), rank)
+    for group in merged.values():
+        _split_by_rank(group, by_rank)
+    return list(merged.values())
+
+
+def _badness(status: str) -> int:
+    return STATUSES.index(status) if status in STATUSES else len(STATUSES)
+
+
+def _add_hits(members: Iterable[dict[str, Any]], others: Iterable[Mapping[str, Any]], rank: int) -> None:
+    by_target = {other["target"]: other for other in others}
+    for member in members:
+        theirs = by_target.get(member["target"], {}).get("hits") or {}
+        hits = member.setdefault("hits", {})
+        for name in ("replacement", "original", "traced"):
+            hits[name] = (hits.get(name) or 0) + (theirs.get(name) or 0)
+        hits["reasons"] = dict(Counter(hits.get("reasons") or {}) + Counter(theirs.get("reasons") or {}))
+
+
+def _split_by_rank(group: dict[str, Any], by_rank: Mapping[int, Mapping[str, Any]]) -> None:
+    """Keep the hits of each rank where one took the replacement or the original and another did not."""
+    for member in group.get("members", ()):
+        found = {rank: _hits(report, group["group"], member["target"]) for rank, report in by_rank.items()}
+        kinds = {(bool(hits.get("replacement")), bool(hits.get("original"))) for hits in found.values()}
+        if len(kinds) > 1:
+            member["hits_by_rank"] = {str(rank): hits for rank, hits in sorted(found.items())}
+
+
+def _hits(report: Mapping[str, Any], group: str, target: str) -> dict[str, Any]:
+    for entry in report.get("execution") or ():
+        if entry["group"] == group:
+            for member in entry.get("members", ()):
+                if member["target"] == target:
+                    return dict(member.get("hits") or {})
+    return {}
+
+
+def _summary(execution: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    found = Counter(entry["status"] for entry in execution)
+    return {name: found[name] for name in COUNTS}
+
+
+def disagreements(by_rank: Mapping[int, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Name what should be equal on all ranks and is not: decisions, statuses, evidence, versions, module paths.
+
+    Returns
+    -------
+    list of dict
+        `field`, and `values` from each rank's number to what it has.
+    """
+    told = {rank: report for rank, report in by_rank.items() if report.get("execution")}
+    flat = {rank: dict(_facts(report)) for rank, report in told.items()}
+    found = []
+    for field in dict.fromkeys(name for facts in flat.values() for name in facts):
+        values = {str(rank): facts.get(field) for rank, facts in sorted(flat.items())}
+        if len({json.dumps(value, sort_keys=True, default=str) for value in values.values()}) > 1:
+            found.append({"field": field, "values": values})
+    return found
+
+
+def _facts(report: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+    environment = (report.get("prepared_execution") or {}).get("environment") or {}
+    yield "run_id", report.get("run_id")
+    yield "optimization_config", report.get("optimization_config")
+    yield "environment.python", environment.get("python")
+    yield "environment.repository", environment.get("repository")
+    for name, version in sorted((environment.get("versions") or {}).items()):
+        yield f"environment.versions.{name}", version
+    for module, path in sorted((report.get("modules") or {}).items()):
+        yield f"modules.{module}", path
+    for entry in report["execution"]:
+        group = f"execution.{entry['group']}"
+        yield f"{group}.decision", entry.get("decision")
+        yield f"{group}.status", entry.get("status")
+        yield f"{group}.reasons", entry.get("reasons")
+        for member in entry.get("members", ()):
+            for name in ("kind", "place", "evidence"):
+                yield f"{group}.{member['target']}.{name}", member.get(name)
+
+
+def _steps(by_rank: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+    """Merge what the meters saw: rates add up, the slowest rank's step is the run's."""
+    found = {rank: report["steps"] for rank, report in sorted(by_rank.items()) if report.get("steps")}
+    if not found:
+        return {}
+
+    def over(name: str, combine: Callable[[list[float]], float]) -> float | None:
+        values = [steps.get(name) for steps in found.values()]
+        numbers = [float(value) for value in values if value is not None]
+        return combine(numbers) if numbers and len(numbers) == len(values) else None
+
+    first = next(iter(found.values()))
+    count = over("count", min)
+    return {
+        "count": None if count is None else int(count),
+        "median_ms": over("median_ms", max),
+        "samples_per_s": over("samples_per_s", sum),
+        "first_loss": first.get("first_loss"),
+        "last_loss": first.get("last_loss"),
+        "time_to_first_step_s": over("time_to_first_step_s", max),
+        "ranks": {str(rank): steps for rank, steps in found.items()},
+    }
+
+
+def read(job: Job, status: int) -> Report:
+    """Read what ranks and agents left in a run's folder, and merge it."""
+    return merge(
+        _read_each(job.folder / "ranks", "*/report.json", "rank"),
+        run_id=job.run_id,
+        expected=int(job.runtime.get("ranks") or 1) * int(job.runtime.get("nodes") or 1),
+        status=status,
+        agents=_read_each(job.folder / "agents", "*.json", "node"),
+    )
+
+
+def _read_each(folder: Path, pattern: str, key: str) -> list[Mapping[str, Any]]:
+    found = [files.read_json(path) for path in sorted(folder.glob(pattern))]
+    return [data for data in found if isinstance(data, dict) and key in data]

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The work of `rank`, outside the namespace that becomes the script's."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from turbo_hydra.engine.errors import OptimizationRollbackError, StrictStop, TurboHydraError
+from turbo_hydra.launch import arguments, environment, failures, outcome, paths, processes, statements
+from turbo_hydra.launch.applying import apply_job, late_binder
+from turbo_hydra.launch.job import Job, JobError
+from turbo_hydra.launch.main_module import Main, replace_import_path
+from turbo_hydra.launch.rank_report import RankReport
+
+if TYPE_CHECKING:
+    from turbo_hydra.engine.report import OptimizationReport
+    from turbo_hydra.measure.meter import Meter
+
+INTERRUPTED = 128 + signal.SIGINT
+
+
+def main(argv: Sequence[str], namespace: dict[str, Any]) -> NoReturn:
+    """Be a rank: apply the optimizations, then execute the script as `__main__`.
+
+    Parameters
+    ----------
+    argv : sequence of str
+        The job's file; after `--`, a script (or `-m` and a module) and its arguments, in place of the job's.
+    namespace : dict
+        The globals of `__main__`.
+    """
+    if processes.PARENT_VARIABLE in os.environ:
+        processes.die_with_parent(signal.SIGKILL)
+    rank = int(os.environ.get("RANK", "0"))
+    try:
+        job = _job(argv)
+        main_file, report = _begin(job, rank, namespace)
+    except TurboHydraError as problem:
+        _refuse(rank, str(problem), outcome.WRONG_USE)
+    except KeyboardInterrupt:
+        raise SystemExit(INTERRUPTED) from None
+    main_file.announce(job.path, os.environ)
+    _execute(job, main_file, namespace, report, rank)
+
+
+def _job(argv: Sequence[str]) -> Job:
+    if not argv:
+        raise JobError("usage: python -m turbo_hydra.launch.rank JOB [-- [-m] SCRIPT ARGUMENT...]")
+    job = Job.read(argv[0])
+    if argv[1:2] != ["--"]:
+        return job
+    given = list(argv[2:])
+    module = given.pop(0) == "-m" if given[:1] == ["-m"] else False
+    if not given:
+        raise JobError("a script, or -m and a module, must follow --")
+    named = {"module": given[0], "entry": None} if module else {"entry": os.path.abspath(given[0]), "module": None}
+    rest = {"positional": [], "args": {}, "extra": given[1:], "cwd": os.getcwd()}
+    return dataclasses.replace(job, model={**job.model, **named, **rest})
+
+
+def _begin(job: Job, rank: int, namespace: dict[str, Any]) -> tuple[Main, RankReport]:
+    """Put everything in place that the script would find under plain python, apply, and start metering."""
+    report = RankReport(job.rank_folder(rank) / "report.json", job.run_id, rank)
+    _log_to_stderr(rank)
+    environment.apply(job.runtime, os.environ, in_rank=True)
+    script = paths.script(job)
+    sys.argv = [str(script.path or script.module), *arguments.render(job.model)]
+    replace_import_path(os.getcwd(), script)
+    os.chdir(script.cwd)
+    main_file = None
+    if script.path is not None:
+        # Modules that are imported while applying see the `__main__` that they would see otherwise. (Those of a
+        # script that is a module cannot: to find it, its packages are imported, which must not be before applying.)
+        main_file = Main.of(script)
+        main_file.prepare(namespace, "__main__")
+    applied = _apply(job, rank, report)
+    meter = _meter(job, rank)
+    if main_file is None:
+        try:
+            main_file = Main.of(script)
+        except ImportError as problem:
+            raise JobError(f"'model.module' is {script.module}: {problem}") from None
+        main_file.prepare(namespace, "__main__")
+        sys.argv[0] = str(main_file.path)
+    report.begin(applied, meter)
+    return main_file, report
+
+
+def _apply(job: Job, rank: int, report: RankReport) -> OptimizationReport | None:
+    try:
+        return apply_job(job, rank, bool(job.optimization.get("log_report")))
+    except StrictStop as stop:
+        report.refuse(stop.report, "strict_stop", outcome.STRICT_STOP)
+        _refuse(rank, str(stop), outcome.STRICT_STOP)
+    except OptimizationRollbackError as problem:
+        report.refuse(problem.report, "failed", 1)
+        _refuse(rank, str(problem), 1)
+
+
+def _meter(job: Job, rank: int) -> Meter | None:
+    if not job.measure.get("enabled", bool(job.measure)):
+        return None
+    from turbo_hydra.measure import meter
+
+    return meter.install(job.measure, job.model, job.rank_folder(rank))
+
+
+def _execute(job: Job, main_file: Main, namespace: dict[str, Any], report: RankReport, rank: int) -> NoReturn:
+    after_each = late_binder(job)
+    try:
+        statements.execute(main_file.path, str(main_file.path), namespace, after_each)
+    except SystemExit as end:
+        status = _status(end.code)
+        report.finish("succeeded" if status == 0 else "failed", status)
+        raise
+    except KeyboardInterrupt:
+        report.finish("interrupted", INTERRUPTED)
+        raise SystemExit(INTERRUPTED) from None
+    except StrictStop as stop:
+        report.finish("strict_stop", outcome.STRICT_STOP)
+        _refuse(rank, str(stop), outcome.STRICT_STOP)
+    except BaseException as problem:
+        failures.trimmed(problem, str(main_file.path))
+        failures.record(job.rank_folder(rank) / "error.json", problem, rank)
+        report.finish("failed", 1)
+        sys.excepthook(type(problem), problem, problem.__traceback__)
+        raise SystemExit(1) from None
+    report.finish("succeeded", 0)
+    raise SystemExit(0)
+
+
+def _status(code: object) -> int:
+    """Return the status that the interpreter makes of what a script gave `sys.exit`."""
+    if code is None:
+        return 0
+    return code & 0xFF if isinstance(code, int) else 1
+
+
+def _refuse(rank: int, sentence: str, status: int) -> NoReturn:
+    # Every rank finds the same; the others' words are in their own logs.
+    sys.stderr.write(f"turbo_hydra: {sentence}\n")
+    raise SystemExit(status)
+
+
+def _log_to_stderr(rank: int) -> None:
+    # Our own logger only: the root's handlers are the script's to choose.
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter(f"[turbo_hydra rank {rank}] %(message)s"))
+    logger = logging.getLogger("turbo_hydra")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
