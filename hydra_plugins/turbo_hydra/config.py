@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of the plugins, as `hydra/launcher=torchrun` brings them."""
+"""Settings of the plugins, as `hydra/launcher=torchrun` brings them.
 
-from __future__ import annotations
+No `from __future__ import annotations`: Hydra's scan executes this module before it is in `sys.modules`, where a
+dataclass looks up annotations that are texts.
+"""
 
 from dataclasses import dataclass
 
