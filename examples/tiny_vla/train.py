@@ -99,7 +99,8 @@ def main() -> None:
         # The last layer's prefix half feeds nothing, so its parameters get no gradient.
         model = DistributedDataParallel(policy, find_unused_parameters=True)
     batches = EndlessBatches(len(train_set), args.batch_size, args.seed, start, rank, ranks)
-    loader = iter(DataLoader(train_set, batch_sampler=batches, num_workers=args.num_workers))
+    own = torch.Generator().manual_seed(args.seed)  # or the loader takes a number from the state a resumed run restored
+    loader = iter(DataLoader(train_set, batch_sampler=batches, num_workers=args.num_workers, generator=own))
     if rank == 0:
         count = sum(parameter.numel() for parameter in policy.parameters())
         print(f"{count:,} parameters, {len(train_set)} training and {len(held_out)} held-out samples, {ranks} rank(s)")
