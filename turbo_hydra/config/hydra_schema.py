@@ -80,7 +80,7 @@ class CachesConf:
 
 @dataclass
 class LogsConf:
-    """What becomes of the ranks' output: `redirect` (all, none) to files, `tee` (ranks, all, none) to the terminal too."""
+    """What becomes of the ranks' output: `redirect` (all, none) to files, `tee` (ranks, all, none) to the terminal."""
 
     redirect: str = "all"
     tee: Any = field(default_factory=lambda: [0])

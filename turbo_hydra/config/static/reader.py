@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Static evidence: the same record as of the live object, or the reason why the text does not give it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from turbo_hydra.config.static.decorators import chain
+from turbo_hydra.config.static.objects import Absent, Defined, Module, Names, Unseen
+from turbo_hydra.config.static.trees import SourceTree
+from turbo_hydra.engine.canonical import ast_hash, source_hash
+from turbo_hydra.engine.evidence import EvidenceRecord, joined_hashes
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a target looks like in the files.
+
+    Parameters
+    ----------
+    record : EvidenceRecord or None
+        None where it cannot be seen.
+    reason : str
+        Why it cannot.
+    line : int
+        Where the definition begins; 0 where there is none.
+    text : str
+        The definition, for a diff.
+    missing : bool
+        Whether the name is not there, rather than out of sight.
+    """
+
+    record: EvidenceRecord | None
+    reason: str = ""
+    line: int = 0
+    text: str = ""
+    missing: bool = False
+
+    @property
+    def place(self) -> str:
+        """`file:line` of the definition."""
+        return f"{self.record.file}:{self.line}" if self.record else ""
+
+
+class StaticReader:
+    """Reads evidence from source trees; parses each file once and executes nothing.
+
+    Parameters
+    ----------
+    trees : sequence of SourceTree
+        Where modules are looked for, in order.
+    """
+
+    def __init__(self, trees: Sequence[SourceTree]) -> None:
+        self.names = Names(trees)
+
+    def read(self, target: str) -> Seen:
+        """The evidence of a target, a dotted path."""
+        thing = self.names.resolve(target)
+        if isinstance(thing, (Unseen, Absent)):
+            return Seen(None, thing.reason, missing=isinstance(thing, Absent))
+        if isinstance(thing, Module):
+            return Seen(None, f"'{target}' is a module")
+        return self._evidence(target, thing)
+
+    def _evidence(self, target: str, thing: Defined) -> Seen:
+        file = thing.module.file
+        if len(thing.parts) == 1:
+            hashes = source_hash(thing.found.text), ast_hash(thing.node)
+        else:
+            hashes = joined_hashes([part.text for part in thing.parts])
+        record = EvidenceRecord(file.dist, file.version, *hashes, self._chain(target, thing), file.file)
+        return Seen(record, line=thing.found.line, text="\n".join(part.text for part in thing.parts) + "\n")
+
+    def _chain(self, target: str, thing: Defined) -> tuple[str, ...] | None:
+        layers: list[str] = []
+        for part in thing.parts:
+            found = chain(self.names, thing.module, part.node)
+            if found is None:
+                return None
+            layers += found
+        if not isinstance(thing.node, ast.ClassDef) and self._may_be_wrapped_by_its_class(target, thing):
+            return None
+        return tuple(layers)
+
+    def _may_be_wrapped_by_its_class(self, target: str, thing: Defined) -> bool:
+        """Whether a class decorator or an `__init_subclass__` above may put a layer around a method."""
+        owner = self.names.resolve(target.rpartition(".")[0])
+        if not isinstance(owner, Defined) or not isinstance(owner.node, ast.ClassDef):
+            return False
+        for cls in self.names.resolution_order(owner):
+            if not isinstance(cls, Defined):
+                continue
+            if cls.node is not owner.node and cls.scope.get("__init_subclass__"):
+                return True
+            if chain(self.names, cls.module, cls.node) != ():
+                return True
+        return False
