@@ -6,14 +6,47 @@ Importing this package imports neither torch nor Hydra.
 
 from typing import TYPE_CHECKING, Any
 
+from turbo_hydra.api import apply, check
+from turbo_hydra.engine.checks import CheckContext, CompatibilityResult
 from turbo_hydra.engine.declarations import About, replace, wrap
+from turbo_hydra.engine.errors import (
+    AlreadyAppliedError,
+    OptimizationConfigError,
+    OptimizationConfigNotFoundError,
+    OptimizationRollbackError,
+    StrictStop,
+    TurboHydraError,
+)
+from turbo_hydra.engine.hits import fallback
+from turbo_hydra.engine.prepared import PreparedExecution
 from turbo_hydra.engine.registry import Registry, group
+from turbo_hydra.engine.report import OptimizationReport
 
 if TYPE_CHECKING:
-    from turbo_hydra.config import OptimizationConfigCatalog as OptimizationConfigCatalog
+    from turbo_hydra.config import OptimizationConfigCatalog
 
+__all__ = [
+    "About",
+    "AlreadyAppliedError",
+    "CheckContext",
+    "CompatibilityResult",
+    "OptimizationConfigCatalog",
+    "OptimizationConfigError",
+    "OptimizationConfigNotFoundError",
+    "OptimizationReport",
+    "OptimizationRollbackError",
+    "PreparedExecution",
+    "Registry",
+    "StrictStop",
+    "TurboHydraError",
+    "apply",
+    "check",
+    "fallback",
+    "group",
+    "replace",
+    "wrap",
+]
 __version__ = "0.1.0"
-__all__ = ["About", "Registry", "group", "replace", "wrap"]
 
 
 def __getattr__(name: str) -> Any:

@@ -109,9 +109,7 @@ def check_evidence(
     foreign = [layer for item in matching for layer in _foreign(target, item, live)]
     if any(_same_chain(target, item, live) for item in matching):
         how = "source-v1" if any(live.source == item.source for item in matching) else "ast-v1"
-        return Check(
-            "evidence", "pass", group, target, _hashes(tuple(matching)), live.source, live.place, message=how
-        )
+        return Check("evidence", "pass", group, target, _hashes(tuple(matching)), live.source, live.place, message=how)
     expected = " < ".join(matching[0].chain or ()) or "no layer"
     if foreign:
         return failed(
@@ -164,3 +162,41 @@ def _same_chain(target: str, record: EvidenceRecord, live: LiveEvidence) -> bool
     if record.chain is None:
         return not _foreign(target, record, live)
     return record.chain == live.chain
+
+
+@dataclass(frozen=True)
+class CompatibilityResult:
+    """What a group's `compatibility_check` returns.
+
+    Parameters
+    ----------
+    compatible : bool
+        Whether the group may be applied.
+    reason : str
+        One sentence, when it may not.
+    """
+
+    compatible: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class CheckContext:
+    """What a `compatibility_check` may ask.
+
+    Parameters
+    ----------
+    group : str
+        The group that is checked.
+    options : object or None
+        An instance of the group's options.
+    enabled : frozenset[str]
+        Ids of the groups that are on.
+    environment : dict[str, Any]
+        Host, interpreter and versions, as in the report.
+    """
+
+    group: str
+    options: Any
+    enabled: frozenset[str]
+    environment: dict[str, Any]

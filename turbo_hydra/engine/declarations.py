@@ -15,7 +15,9 @@ from typing import Any, Literal
 
 from turbo_hydra.engine.errors import DeclarationError
 
-Kind = Literal["replace", "wrap", "replace_import", "import_alias", "optional_import", "registry_override", "before_import"]
+Kind = Literal[
+    "replace", "wrap", "replace_import", "import_alias", "optional_import", "registry_override", "before_import"
+]
 Numerics = Literal["bitwise", "close", "changes training"]
 IMPORT_KINDS: frozenset[str] = frozenset(
     {"replace_import", "import_alias", "optional_import", "registry_override", "before_import"}
@@ -130,7 +132,7 @@ def caller() -> tuple[Place, str]:
         File and line of the call, and the `__name__` of the module that made it.
     """
     frame = sys._getframe(1)
-    ours = (__name__, "turbo_hydra.engine.registry", "turbo_hydra.compatibility")
+    ours = (__name__, "turbo_hydra.engine.registry", "turbo_hydra.compatibility", "turbo_hydra.api")
     while frame.f_back is not None and frame.f_globals.get("__name__") in ours:
         frame = frame.f_back
     return Place(frame.f_code.co_filename, frame.f_lineno), str(frame.f_globals.get("__name__", "<unknown>"))
@@ -164,7 +166,9 @@ def _object_member(
     for alias in aliases:
         check_path(f"an alias of '{target}'", alias, place)
     if target in aliases or len(set(aliases)) != len(aliases):
-        raise DeclarationError(f"{place}: the aliases of '{target}' repeat a path: {list(aliases)}; name each path once")
+        raise DeclarationError(
+            f"{place}: the aliases of '{target}' repeat a path: {list(aliases)}; name each path once"
+        )
     if settings["scope"] not in (None, "global"):
         raise DeclarationError(f"{place}: scope of '{target}' must be None or 'global', found {settings['scope']!r}")
     if settings["runtime_condition"] is not None:

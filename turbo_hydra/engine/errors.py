@@ -43,7 +43,7 @@ class OptimizationRollbackError(TurboHydraError):
         self.report = report
 
 
-class StrictStop(TurboHydraError):  # noqa: N818 - it is not a fault but the end that the user asked for
+class StrictStop(TurboHydraError):
     """`strict` is set and an enabled group is not applied.
 
     Attributes

@@ -177,7 +177,11 @@ class LiveReader:
         if len(candidates) == 1:
             return candidates[0], Place(file, candidates[0].line), ""
         count = len(candidates)
-        return None, Place(file, 0), f"its file defines class {cls.__qualname__} {count} times; which one it is cannot be told"
+        return (
+            None,
+            Place(file, 0),
+            f"its file defines class {cls.__qualname__} {count} times; which one it is cannot be told",
+        )
 
     def _index(self, file: str, namespace: dict[str, Any]) -> SourceIndex | str:
         if file not in self._indexes:
@@ -201,8 +205,8 @@ class LiveReader:
     def _qualname(self, function: types.FunctionType) -> str:
         # The function's own __qualname__ may be copied from what it wraps; its code's is not, but Python 3.10 has none.
         code = function.__code__
-        if sys.version_info >= (3, 11):
-            return code.co_qualname
+        if hasattr(code, "co_qualname"):
+            return str(code.co_qualname)
         index = self._index(code.co_filename, function.__globals__)
         found = None if isinstance(index, str) else index.at(code.co_firstlineno, code.co_name)
         return found.qualname if found else code.co_name
@@ -260,7 +264,8 @@ def _same_parameters(found: Found, code: types.CodeType) -> bool:
     count = code.co_argcount + code.co_kwonlyargcount
     actual = code.co_varnames[:count]
     return len(names) == count and all(
-        real == name or (name.startswith("__") and real.endswith(name)) for name, real in zip(names, actual, strict=True)
+        real == name or (name.startswith("__") and real.endswith(name))
+        for name, real in zip(names, actual, strict=True)
     )
 
 

@@ -58,7 +58,8 @@ def _positional(theirs: list[Parameter], ours: list[Parameter], *, generous: boo
             return None if generous else f"the original's parameter '{parameter.name}' is missing"
         found = actual[index]
         if found.kind is not parameter.kind:
-            return f"parameter '{parameter.name}' is {_words(parameter)}, in the replacement '{found.name}' is {_words(found)}"
+            kinds = f"{_words(parameter)}, in the replacement '{found.name}' is {_words(found)}"
+            return f"parameter '{parameter.name}' is {kinds}"
         if found.name != parameter.name and parameter.kind is Parameter.POSITIONAL_OR_KEYWORD:
             return f"parameter {index + 1} is called '{parameter.name}', in the replacement '{found.name}'"
         if _required(found) is not _required(parameter):
@@ -85,7 +86,7 @@ def _keyword_only(theirs: list[Parameter], ours: list[Parameter], *, generous: b
 def _variadic(theirs: list[Parameter], *, takes_args: bool, takes_kwargs: bool) -> str | None:
     for parameter in theirs:
         if parameter.kind is Parameter.VAR_POSITIONAL and not takes_args:
-            return f"the original takes any number of positional arguments (*{parameter.name}), the replacement does not"
+            return f"the original takes any positional arguments (*{parameter.name}), the replacement does not"
         if parameter.kind is Parameter.VAR_KEYWORD and not takes_kwargs:
             return f"the original takes any keyword (**{parameter.name}), the replacement does not"
     return None

@@ -165,7 +165,7 @@ def _raw(owner: Any, name: str) -> tuple[Any, bool]:
         for cls in owner.__mro__:
             if name in vars(cls):
                 return vars(cls)[name], cls is owner
-        for cls in type(owner).__mro__:
+        for cls in type.mro(type(owner)):
             if name in vars(cls) and cls is not type:
                 return vars(cls)[name], False
         return ABSENT, False

@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Carrying a plan out: group by group, each wholly or not at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from turbo_hydra.engine import holders
+from turbo_hydra.engine.conflicts import identical
+from turbo_hydra.engine.errors import OptimizationRollbackError, StrictStop
+from turbo_hydra.engine.evidence import LiveReader
+from turbo_hydra.engine.kinds import function_of
+from turbo_hydra.engine.members import PreparedMember, over
+from turbo_hydra.engine.plan import Plan, PreparedGroup
+from turbo_hydra.engine.report import OptimizationReport
+from turbo_hydra.engine.targets import ABSENT, Site
+from turbo_hydra.engine.transaction import SiteChangedError, Transaction, Write
+
+GroupStatus = Literal["applied", "skipped", "blocked", "failed", "rolled_back", "not_started"]
+
+
+@dataclass
+class Outcome:
+    """What became of a group.
+
+    Attributes
+    ----------
+    status : GroupStatus
+        Read off the sites after the writes.
+    error : str
+        Why it was rolled back, failed or blocked, one sentence.
+    """
+
+    prepared: PreparedGroup
+    status: GroupStatus
+    error: str = ""
+    transaction: Transaction = field(default_factory=Transaction)
+
+
+class Engine:
+    """One attempt: applies a plan, keeps what late members wait for, and can take everything back."""
+
+    def __init__(self, plan: Plan, *, run_id: str, describe: dict[str, Any]) -> None:
+        self.plan = plan
+        self.outcomes = {id: Outcome(item, _status_before(item)) for id, item in plan.groups.items()}
+        self.report = OptimizationReport(plan, self.outcomes, run_id=run_id, describe=describe)
+        self._installed: dict[tuple[int, str], list[tuple[PreparedMember, Any]]] = {}
+
+    @property
+    def pending(self) -> bool:
+        """Whether a member of an applied group waits for its target to come into being."""
+        return any(
+            member.pending
+            for outcome in self.outcomes.values()
+            if outcome.status == "applied"
+            for member in outcome.prepared.members
+        )
+
+    def apply(self) -> OptimizationReport:
+        """Apply the groups of the plan in order, then rebind what else holds the originals.
+
+        Raises
+        ------
+        OptimizationRollbackError
+            If a group failed and a site could not be put back.
+        KeyboardInterrupt
+            After the group that was being applied was rolled back.
+        """
+        order = self.plan.execution_order
+        observers = [id for id in order if all(member.member.observer for member in self.plan.groups[id].members)]
+        for id in [*(id for id in order if id not in observers), *observers]:
+            self._apply_group(self.outcomes[id])
+        self._rebind()
+        self._verify()
+        return self.report
+
+    def strict_stop(self) -> None:
+        """End the run where an enabled group is not applied.
+
+        Raises
+        ------
+        StrictStop
+            Naming the groups and why.
+        """
+        missing = {
+            id: outcome
+            for id, outcome in self.outcomes.items()
+            if outcome.status not in ("applied", "skipped") or "dependency_disabled" in outcome.prepared.reasons
+        }
+        if missing:
+            named = ", ".join(f"'{id}' {item.status} ({_why(item)})" for id, item in missing.items())
+            raise StrictStop(f"optimization.strict is set and not every enabled group is applied: {named}", self.report)
+
+    def _apply_group(self, outcome: Outcome) -> None:
+        prepared = outcome.prepared
+        if not self._dependencies_hold(prepared):
+            outcome.status, outcome.error = "blocked", "a group that it depends on is not applied"
+            prepared.block("dependency_blocked")
+            return
+        try:
+            writes = [write for member in prepared.members if not member.pending for write in self._plan_writes(member)]
+            if any(check.status == "fail" and not check.forceable for check in prepared.all_checks):
+                failed = [check for check in prepared.all_checks if check.status == "fail" and not check.forceable]
+                outcome.status, outcome.error = "blocked", failed[0].message
+                prepared.block(failed[0].code)
+                return
+            for member, site, value in writes:
+                outcome.transaction.write(site, value)
+                self._installed.setdefault(site.key, []).append((member, value))
+        except SiteChangedError as error:
+            self._take_back(outcome, "blocked" if not outcome.transaction.writes else "rolled_back", str(error))
+            if outcome.status == "blocked":
+                prepared.block("site.changed")
+        except BaseException as error:
+            self._take_back(outcome, "rolled_back", f"{type(error).__name__}: {error}")
+            if not isinstance(error, Exception):
+                raise
+        else:
+            outcome.status = "applied"
+
+    def _dependencies_hold(self, prepared: PreparedGroup) -> bool:
+        return all(self.outcomes[id].status == "applied" for id in prepared.group.depends_on)
+
+    def _plan_writes(self, member: PreparedMember) -> list[tuple[PreparedMember, Site, Any]]:
+        """The writes of one member; none where an earlier group has made the identical change."""
+        if member.site is None:
+            return []
+        below = self._installed.get(member.site.key, [])
+        twin = next((item for item, _ in below if identical(item, member)), None)
+        if twin is not None:
+            member.shared_with, member.hits = twin.group.id, twin.hits
+            return []
+        member.shared_with = None
+        site = member.site
+        if below:
+            site = over(site, below[-1][1])
+        count = self.plan.selection.count_calls != "off" and not member.member.observer
+        value = member.build(site.raw, count=count)
+        if value is None:
+            return []
+        return [(member, site, value), *((member, alias, value) for alias in member.alias_sites)]
+
+    def _take_back(self, outcome: Outcome, status: GroupStatus, error: str) -> None:
+        outcome.error = error
+        written = {write.site.key for write in outcome.transaction.writes}
+        problems = outcome.transaction.rollback()
+        for key in written:
+            self._installed[key] = [
+                item for item in self._installed.get(key, []) if item[0].group.id != outcome.prepared.group.id
+            ]
+        outcome.status = status
+        if problems:
+            outcome.status = "failed"
+            self._stop_after_failure()
+            raise OptimizationRollbackError(
+                f"group '{outcome.prepared.group.id}' failed ({error}) and could not be rolled back: "
+                + "; ".join(problems),
+                self.report,
+            )
+
+    def _stop_after_failure(self) -> None:
+        for outcome in self.outcomes.values():
+            if outcome.status == "not_started" and outcome.prepared.decision != "apply":
+                outcome.status = _status_before(outcome.prepared)
+
+    def _rebind(self) -> None:
+        members = [
+            member
+            for outcome in self.outcomes.values()
+            if outcome.status == "applied"
+            for member in outcome.prepared.members
+            if member.site is not None and not member.pending and member.shared_with is None
+        ]
+        for member in members:
+            member.stale_holders.clear()
+        by_original: dict[int, PreparedMember] = {}
+        originals: dict[int, Any] = {}
+        for member in members:
+            if member.site is None:
+                continue
+            for value in (member.site.raw, function_of(member.site.raw)):
+                if value is not None and id(value) not in originals:
+                    originals[id(value)] = value
+                    by_original[id(value)] = member
+        for holder in holders.find(originals):
+            self._rebind_one(by_original[id(holder.original)], holder)
+
+    def _rebind_one(self, member: PreparedMember, holder: holders.Holder) -> None:
+        # The module of a replacement may hold the original on purpose: its guard returns the original's result.
+        if holder.place.rpartition(".")[0] == member.member.replacement.rpartition(".")[0] or member.site is None:
+            return
+        current = member.site.read()
+        if current is holder.original or current is ABSENT:
+            return
+        if holder.kind != "module" or not member.member.rebind:
+            member.stale_holders.append(holder.place)
+            return
+        site = Site(holder.place, holder.owner, holder.name, holder.original, True, "function")
+        try:
+            self.outcomes[member.group.id].transaction.write(site, function_of(current))
+        except Exception as error:
+            member.stale_holders.append(f"{holder.place} ({type(error).__name__}: {error})")
+        else:
+            member.rebound.append(holder.place)
+
+    def _verify(self) -> None:
+        """Read the statuses off the sites: a group whose site holds something else is not applied."""
+        top = {key: items[-1][1] for key, items in self._installed.items() if items}
+        for outcome in self.outcomes.values():
+            if outcome.status != "applied":
+                continue
+            for write in outcome.transaction.writes:
+                expected = top.get(write.site.key, write.after)
+                if write.site.read() is not expected:
+                    outcome.status = "failed"
+                    outcome.error = f"'{write.site.path}' no longer holds what was written"
+
+    def bind_late(self, module: str) -> None:
+        """Apply pending members whose target now exists in `module`.
+
+        A group whose late target is not what the group was validated against is rolled back.
+
+        Raises
+        ------
+        StrictStop
+            If `strict` is set and a group had to be rolled back.
+        """
+        prefix = module + "."
+        bound = False
+        for outcome in self.outcomes.values():
+            if outcome.status != "applied":
+                continue
+            for member in outcome.prepared.members:
+                if member.pending and member.member.target.startswith(prefix) and member.exists():
+                    self._bind(outcome, member)
+                    bound = True
+        if bound:
+            self._rebind()
+            if self.plan.selection.strict:
+                self.strict_stop()
+
+    def _bind(self, outcome: Outcome, member: PreparedMember) -> None:
+        member.resolve_late(self.plan.selection, LiveReader())
+        forced = self.plan.selection.is_forced(member.group.id)
+        failed = [check for check in member.checks if check.status == "fail" and not (forced and check.forceable)]
+        if failed:
+            outcome.prepared.reasons.append(failed[0].code)
+            self._take_back(outcome, "rolled_back", failed[0].message)
+            return
+        if any(check.status == "fail" for check in member.checks):
+            member.evidence = "forced"
+        try:
+            for _, site, value in self._plan_writes(member):
+                outcome.transaction.write(site, value)
+                self._installed.setdefault(site.key, []).append((member, value))
+        except Exception as error:
+            self._take_back(outcome, "rolled_back", f"{type(error).__name__}: {error}")
+
+    def undo(self) -> list[str]:
+        """Take all groups back, the last first.
+
+        Returns
+        -------
+        list[str]
+            What was left alone because somebody else has written over it since, one sentence each.
+        """
+        left: list[str] = []
+        for outcome in reversed(list(self.outcomes.values())):
+            foreign: Write | None = outcome.transaction.blocked()
+            if foreign is not None:
+                outcome.status = "blocked"
+                outcome.error = f"'{foreign.site.path}' now holds {foreign.site.read()!r}, which is not ours to remove"
+                left.append(outcome.error)
+            elif outcome.transaction.writes:
+                left += outcome.transaction.rollback()
+                outcome.status = "rolled_back"
+        self._installed.clear()
+        return left
+
+
+def _status_before(item: PreparedGroup) -> GroupStatus:
+    return {"apply": "not_started", "skip": "skipped", "block": "blocked"}[item.decision]  # type: ignore[return-value]
+
+
+def _why(outcome: Outcome) -> str:
+    if outcome.error:
+        return outcome.error
+    failed = [check for check in outcome.prepared.all_checks if check.status == "fail" and check.message]
+    return failed[0].message if failed else ", ".join(outcome.prepared.reasons)

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Members that cannot both be applied."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from turbo_hydra.engine.kinds import function_of
+from turbo_hydra.engine.members import PreparedMember
+from turbo_hydra.engine.targets import Site
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """Two members that want one site, or a class and something inside it.
+
+    Parameters
+    ----------
+    groups : tuple[str, ...]
+        The groups that are blocked by it.
+    targets : tuple[str, ...]
+        The paths as they were declared.
+    reason : str
+        One sentence.
+    """
+
+    groups: tuple[str, ...]
+    targets: tuple[str, ...]
+    reason: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data."""
+        return {"groups": list(self.groups), "targets": list(self.targets), "reason": self.reason}
+
+
+def find(members: Sequence[PreparedMember]) -> list[Conflict]:
+    """All conflicts among `members`; identical declarations, stacking wraps and observers are none."""
+    found: list[Conflict] = []
+    by_site: dict[tuple[int, str], list[PreparedMember]] = {}
+    classes: dict[int, PreparedMember] = {}
+    for prepared in members:
+        if prepared.member.observer:
+            continue
+        for key in _keys(prepared):
+            by_site.setdefault(key, []).append(prepared)
+        if prepared.site is not None and isinstance(prepared.site.raw, type):
+            classes[id(prepared.site.raw)] = prepared
+    seen: set[tuple[int, int]] = set()
+    for rivals in by_site.values():
+        for index, first in enumerate(rivals):
+            for second in rivals[index + 1 :]:
+                pair = (id(first), id(second))
+                if first is not second and pair not in seen and not _compatible(first, second):
+                    seen.add(pair)
+                    found.append(_conflict(first, second, "both change one object"))
+    for prepared in members:
+        if prepared.site is not None and isinstance(prepared.site.owner, type) and not prepared.member.observer:
+            outer = classes.get(id(prepared.site.owner))
+            if outer is not None and outer is not prepared:
+                found.append(_conflict(outer, prepared, "the first replaces the class that the second changes"))
+    return found
+
+
+def mark_shared(members: Sequence[PreparedMember]) -> None:
+    """Let members that repeat a declaration of an earlier group name that group."""
+    first: dict[tuple[Any, ...], str] = {}
+    for prepared in members:
+        if prepared.site is None:
+            continue
+        key = (*prepared.site.key, prepared.member.kind, prepared.member.replacement, repr(prepared.options))
+        owner = first.setdefault(key, prepared.group.id)
+        if owner != prepared.group.id:
+            prepared.shared_with = owner
+
+
+def identical(first: PreparedMember, second: PreparedMember) -> bool:
+    """Whether two groups declare the same change."""
+    return (
+        first.group.id != second.group.id
+        and first.member.kind == second.member.kind
+        and first.member.replacement == second.member.replacement
+        and first.member.runtime_condition == second.member.runtime_condition
+        and repr(first.options) == repr(second.options)
+    )
+
+
+def _compatible(first: PreparedMember, second: PreparedMember) -> bool:
+    return (first.member.stack and second.member.stack) or identical(first, second)
+
+
+def _conflict(first: PreparedMember, second: PreparedMember, reason: str) -> Conflict:
+    groups = tuple(dict.fromkeys((first.group.id, second.group.id)))
+    return Conflict(
+        groups,
+        (first.member.target, second.member.target),
+        f"{first.label} ({first.member.place}) and {second.label} ({second.member.place}): {reason}; switch one off",
+    )
+
+
+def _keys(prepared: PreparedMember) -> set[tuple[int, str]]:
+    keys = {site.key for site in prepared.sites}
+    if prepared.site is not None:
+        home = _home_key(prepared.site)
+        if home is not None:
+            keys.add(home)
+    return keys
+
+
+def _home_key(site: Site) -> tuple[int, str] | None:
+    """Key of the place that defines the object, where that can be seen without importing anything."""
+    value = function_of(site.raw)
+    module, qualname = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+    if not isinstance(module, str) or not isinstance(qualname, str) or "<locals>" in qualname:
+        return None
+    owner: Any = sys.modules.get(module)
+    *parents, name = qualname.split(".")
+    for parent in parents:
+        owner = vars(owner).get(parent) if hasattr(owner, "__dict__") else None
+    if owner is None or not hasattr(owner, "__dict__") or function_of(vars(owner).get(name)) is not value:
+        return None
+    return (id(owner), name)

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How often the calls of a member took the replacement and the original, and why not.
+
+Counting is done in C by an `lru_cache` of size 0, which caches nothing and counts its calls: the cheapest counter there
+is, exact with threads, and without state that Dynamo would guard on. Dynamo traces through to its `__wrapped__`, which
+is made to note the trace.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+_MAX_FRAMES = 16
+_by_code: dict[types.CodeType, Hits] = {}
+
+
+class Hits:
+    """Tallies of one member.
+
+    Attributes
+    ----------
+    traced : int
+        How often a compiler traced the replacement; compiled calls are not counted.
+    reasons : Counter[str]
+        What guards said when they fell back.
+    """
+
+    def __init__(self) -> None:
+        self._replacement: Any = None
+        self._original: Any = None
+        self.traced = 0
+        self.reasons: Counter[str] = Counter()
+
+    def count_replacement(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """`function`, whose calls are counted as calls of the replacement."""
+
+        def note() -> None:
+            self.traced += 1
+
+        # Dynamo runs a function marked so itself while it traces, and takes its result as a constant.
+        note._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+        def traced(*args: Any, **kwargs: Any) -> Any:
+            note()
+            return function(*args, **kwargs)
+
+        self._replacement = _counted(function, traced)
+        return self._replacement  # type: ignore[no-any-return]
+
+    def count_original(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """`function`, whose calls are counted as calls of the original."""
+
+        def traced(*args: Any, **kwargs: Any) -> Any:
+            return function(*args, **kwargs)
+
+        self._original = _counted(function, traced)
+        return self._original  # type: ignore[no-any-return]
+
+    @property
+    def replacement(self) -> int:
+        """Calls whose result is the replacement's; recomputation under activation checkpointing counts as a call."""
+        return _calls(self._replacement) - self.reasons.total()
+
+    @property
+    def original(self) -> int:
+        """Calls whose result is the original's, by a condition or by a guard."""
+        return _calls(self._original) + self.reasons.total()
+
+    @property
+    def used(self) -> bool:
+        """Whether the replacement was ever reached."""
+        return self.replacement > 0 or self.traced > 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data."""
+        return {
+            "replacement": self.replacement,
+            "original": self.original,
+            "traced": self.traced,
+            "reasons": dict(self.reasons),
+        }
+
+
+def _counted(function: Callable[..., Any], traced: Callable[..., Any]) -> Any:
+    # Dynamo warns of caches around functions that are not torch's; this one caches nothing.
+    traced.__module__ = "torch"
+    counted = functools.lru_cache(maxsize=0)(function)
+    counted.__wrapped__ = traced
+    return counted
+
+
+def _calls(counted: Any) -> int:
+    return 0 if counted is None else int(counted.cache_info().misses)
+
+
+def register(function: types.FunctionType, hits: Hits) -> None:
+    """Let `fallback` find `hits` when `function` is among its callers."""
+    _by_code[function.__code__] = hits
+
+
+def fallback(reason: str) -> None:
+    """Say, in a replacement's guard, that this call takes the original's result.
+
+    The call is then counted as original and `reason` is tallied in the report. Where calls are not counted, nothing
+    happens.
+
+    Parameters
+    ----------
+    reason : str
+        A few words without numbers that vary from call to call, such as `"not bfloat16"`.
+    """
+    frame: types.FrameType | None = sys._getframe(1)
+    for _ in range(_MAX_FRAMES):
+        if frame is None:
+            return
+        hits = _by_code.get(frame.f_code)
+        if hits is not None:
+            hits.reasons[reason] += 1
+            return
+        frame = frame.f_back
+
+
+def _silent(reason: str) -> None:
+    """What a compiler sees instead of `fallback`."""
+
+
+fallback._torchdynamo_inline = _silent  # type: ignore[attr-defined]

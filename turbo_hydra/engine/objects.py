@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Objects that a catalog names by dotted path: replacements, factories, conditions and checks."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from typing import Any
+
+from turbo_hydra.engine.canonical import ast_hash
+from turbo_hydra.engine.declarations import Group
+
+
+def load_object(path: str) -> Any:
+    """Import the module that a dotted path begins with and return the object that it ends with.
+
+    Raises
+    ------
+    AttributeError
+        If the module has no such attribute.
+    Exception
+        Whatever importing the module raises.
+    """
+    parts = path.split(".")
+    for count in range(len(parts) - 1, 0, -1):
+        name = ".".join(parts[:count])
+        try:
+            module = importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
+                raise
+            continue
+        value: Any = module
+        for part in parts[count:]:
+            value = getattr(value, part)
+        return value
+    raise ModuleNotFoundError(f"no module named '{parts[0]}'", name=parts[0])
+
+
+def replacement_hash(group: Group) -> str | None:
+    """`ast-v1` hash of the modules that hold the group's replacements, helpers beside them included.
+
+    The modules are read, not executed. None where one of them has no source.
+    """
+    trees = []
+    for module in sorted({member.replacement.rpartition(".")[0] for member in group.members if member.replacement}):
+        text = _source(module)
+        if text is None:
+            return None
+        trees.append(ast_hash(text))
+    return ast_hash(repr(trees)) if len(trees) > 1 else (trees[0] if trees else None)
+
+
+def _source(module: str) -> str | None:
+    while module:
+        try:
+            spec = importlib.util.find_spec(module)
+        except (ImportError, ValueError):
+            spec = None
+        if spec is not None:
+            loader = spec.loader
+            source = loader.get_source(module) if loader is not None and hasattr(loader, "get_source") else None
+            return source if isinstance(source, str) else None
+        module = module.rpartition(".")[0]
+    return None

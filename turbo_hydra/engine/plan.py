@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plan: what would be applied, in which order, and why the rest would not."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from turbo_hydra.engine import conflicts
+from turbo_hydra.engine.checks import Check, CheckContext, CompatibilityResult
+from turbo_hydra.engine.declarations import Group
+from turbo_hydra.engine.environment import config_checks, read_repository, snapshot
+from turbo_hydra.engine.errors import OptimizationConfigError
+from turbo_hydra.engine.evidence import LiveReader
+from turbo_hydra.engine.members import PreparedMember
+from turbo_hydra.engine.objects import load_object, replacement_hash
+from turbo_hydra.engine.order import execution_order
+from turbo_hydra.engine.prepared import PreparedExecution
+from turbo_hydra.engine.registry import Registry
+from turbo_hydra.engine.selection import Selection
+
+Decision = Literal["apply", "skip", "block"]
+
+
+@dataclass
+class PreparedGroup:
+    """A group with its decision.
+
+    Attributes
+    ----------
+    decision : {"apply", "skip", "block"}
+        What will be done.
+    reasons : list[str]
+        Codes: why it is skipped or blocked, or which failures were forced.
+    """
+
+    group: Group
+    decision: Decision = "apply"
+    reasons: list[str] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
+    members: list[PreparedMember] = field(default_factory=list)
+    options: Any = None
+
+    def skip(self, reason: str) -> None:
+        """Decide to leave the group out."""
+        self.decision = "skip"
+        self.reasons.append(reason)
+
+    def block(self, *reasons: str) -> None:
+        """Decide that the group cannot be applied."""
+        self.decision = "block"
+        self.reasons += [reason for reason in reasons if reason not in self.reasons]
+
+    @property
+    def all_checks(self) -> list[Check]:
+        """Checks of the group and of its members."""
+        return [*self.checks, *(check for member in self.members for check in member.checks)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data."""
+        about = self.group.about
+        return {
+            "group": self.group.id,
+            "purpose": self.group.purpose,
+            "catalog": self.group.catalog,
+            "place": str(self.group.place),
+            "about": dataclasses.asdict(about) if about else None,
+            "depends_on": list(self.group.depends_on),
+            "options": dataclasses.asdict(self.options) if self.options is not None else {},
+            "decision": self.decision,
+            "reasons": list(self.reasons),
+            "members": [
+                {"target": item.member.target, "kind": item.member.kind, "replacement": item.member.replacement}
+                for item in self.members
+            ],
+        }
+
+
+@dataclass
+class Plan:
+    """The live plan; `to_execution` gives what of it is told.
+
+    Attributes
+    ----------
+    environment : dict[str, Any]
+        Host, interpreter and versions.
+    groups : dict[str, PreparedGroup]
+        By id, in the order in which they would be applied.
+    checks : list[Check]
+        Checks at the level of the config; those of groups are in `groups`.
+    conflicts : list[Conflict]
+        Members that cannot both be applied.
+    execution_order : list[str]
+        Ids of the groups that will be applied.
+    """
+
+    environment: dict[str, Any]
+    selection: Selection
+    groups: dict[str, PreparedGroup]
+    checks: list[Check]
+    conflicts: list[conflicts.Conflict] = field(default_factory=list)
+    execution_order: list[str] = field(default_factory=list)
+
+    def to_execution(self) -> PreparedExecution:
+        """The plan as plain data."""
+        checks = [*self.checks, *(check for group in self.groups.values() for check in group.all_checks)]
+        return PreparedExecution(
+            environment=self.environment,
+            groups=[group.to_dict() for group in self.groups.values()],
+            conflicts=[conflict.to_dict() for conflict in self.conflicts],
+            execution_order=list(self.execution_order),
+            checks=[check.to_dict() for check in checks],
+        )
+
+
+def prepare(registry: Registry, selection: Selection) -> Plan:
+    """Make the plan: resolve, check and decide, without writing at any site.
+
+    Modules of targets and replacements are imported, and wrapper factories are called.
+
+    Raises
+    ------
+    OptimizationConfigError
+        If an option is unknown or has the wrong type; nothing has been imported then.
+    """
+    loaded = frozenset(sys.modules)
+    repository = read_repository(selection.repository)
+    groups = {id: PreparedGroup(group) for id, group in registry.groups.items()}
+    order, cyclic = execution_order(groups, {id: item.group.depends_on for id, item in groups.items()})
+    groups = {id: groups[id] for id in [*order, *cyclic]}
+    for id, item in groups.items():
+        item.options = make_options(item.group, selection.options.get(id, {}))
+    plan = Plan(snapshot(selection, repository), selection, groups, config_checks(selection, repository))
+    _select(plan)
+    for id in cyclic:
+        if groups[id].decision == "apply":
+            groups[id].block("dependency.cycle")
+    config_failures = [check for check in plan.checks if check.status == "fail"]
+    reader = LiveReader()
+    for item in groups.values():
+        if item.decision == "apply":
+            _prepare_group(item, plan, reader, loaded)
+            _decide(item, selection, config_failures)
+    _find_conflicts(plan)
+    _block_dependents(groups)
+    plan.execution_order = [id for id, item in groups.items() if item.decision == "apply"]
+    return plan
+
+
+def _select(plan: Plan) -> None:
+    selection = plan.selection
+    for id, item in plan.groups.items():
+        if _is_observer(item.group):
+            continue
+        if not selection.groups.get(id, False):
+            item.skip("group_disabled")
+        elif selection.is_disabled(id) or (not selection.enabled and item.group.purpose == "optimization"):
+            item.skip("disabled_by_user")
+    for item in plan.groups.values():
+        for needed in item.group.depends_on:
+            other = plan.groups.get(needed)
+            if item.decision == "apply" and (other is None or other.decision == "skip"):
+                item.skip("dependency_disabled")
+
+
+def _is_observer(group: Group) -> bool:
+    return all(member.observer for member in group.members)
+
+
+def _prepare_group(item: PreparedGroup, plan: Plan, reader: LiveReader, loaded: frozenset[str]) -> None:
+    group, selection = item.group, plan.selection
+    for member in group.members:
+        prepared = PreparedMember(group, member, item.options)
+        item.members.append(prepared)
+        prepared.prepare(selection, reader, loaded)
+    if group.compatibility_check is not None:
+        item.checks.append(_ask(group, item, plan))
+    recorded = selection.replacements.get(group.id)
+    if recorded is not None and recorded != (actual := replacement_hash(group)):
+        message = "the replacement is not the one that was validated with the originals; generate the evidence anew"
+        item.checks.append(
+            Check("replacement.changed", "warning", group.id, None, recorded, str(actual), group.place, message=message)
+        )
+
+
+def _ask(group: Group, item: PreparedGroup, plan: Plan) -> Check:
+    enabled = frozenset(id for id, other in plan.groups.items() if other.decision == "apply")
+    context = CheckContext(group.id, item.options, enabled, plan.environment)
+    path = group.compatibility_check or ""
+    try:
+        result = load_object(path)(context)
+    except Exception as error:
+        message = f"compatibility_check '{path}' raised {type(error).__name__}: {error}"
+        return Check("compatibility_check", "fail", group.id, place=group.place, message=message)
+    if not isinstance(result, CompatibilityResult):
+        message = f"compatibility_check '{path}' must return a CompatibilityResult, found {result!r}"
+        return Check("compatibility_check", "fail", group.id, place=group.place, message=message)
+    status: Literal["pass", "fail"] = "pass" if result.compatible else "fail"
+    return Check("compatibility_check", status, group.id, place=group.place, message=result.reason)
+
+
+def _decide(item: PreparedGroup, selection: Selection, config_failures: list[Check]) -> None:
+    forced = selection.is_forced(item.group.id)
+    observer = _is_observer(item.group)
+    for check in [*([] if observer else config_failures), *item.all_checks]:
+        if check.status != "fail":
+            continue
+        if forced and check.forceable:
+            item.reasons.append(f"forced:{check.code}")
+            for member in item.members:
+                if member.member.target == check.target:
+                    member.evidence = "forced"
+        else:
+            item.block(check.code)
+
+
+def _find_conflicts(plan: Plan) -> None:
+    applied = [item for item in plan.groups.values() if item.decision == "apply"]
+    members = [member for item in applied for member in item.members]
+    plan.conflicts = conflicts.find(members)
+    for conflict in plan.conflicts:
+        for id in conflict.groups:
+            plan.groups[id].block("conflict")
+            plan.groups[id].checks.append(
+                Check(
+                    "conflict",
+                    "fail",
+                    id,
+                    conflict.targets[0],
+                    place=plan.groups[id].group.place,
+                    message=conflict.reason,
+                )
+            )
+    conflicts.mark_shared([member for item in applied if item.decision == "apply" for member in item.members])
+
+
+def _block_dependents(groups: Mapping[str, PreparedGroup]) -> None:
+    for item in groups.values():  # in dependency order, so that one pass carries a block through
+        for needed in item.group.depends_on:
+            if item.decision == "apply" and groups[needed].decision == "block":
+                item.block("dependency_blocked")
+
+
+def make_options(group: Group, values: Mapping[str, Any]) -> Any:
+    """An instance of the group's options dataclass with `values` set; None where the group has no options.
+
+    Raises
+    ------
+    OptimizationConfigError
+        If an option is unknown or has the wrong type.
+    """
+    if group.options is None:
+        if values:
+            raise OptimizationConfigError(f"group '{group.id}' has no options; remove {sorted(values)}")
+        return None
+    unknown = [name for name in values if name not in group.option_names]
+    if unknown:
+        raise OptimizationConfigError(
+            f"group '{group.id}' has no option '{unknown[0]}'; it has {', '.join(group.option_names)}"
+        )
+    defaults = group.options()
+    for name, value in values.items():
+        default = getattr(defaults, name)
+        if not _same_type(default, value):
+            raise OptimizationConfigError(
+                f"option '{name}' of group '{group.id}' must be a {type(default).__name__} like its default "
+                f"{default!r}, found {value!r}"
+            )
+    return dataclasses.replace(defaults, **values)
+
+
+def _same_type(default: Any, value: Any) -> bool:
+    if default is None or value is None:
+        return True
+    if isinstance(default, bool) or isinstance(value, bool):
+        return isinstance(default, bool) and isinstance(value, bool)
+    if isinstance(default, float):
+        return isinstance(value, (int, float))
+    if isinstance(default, (tuple, list)):
+        return isinstance(value, (tuple, list))
+    return isinstance(value, type(default))
