@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hydra's and OmegaConf's errors, said in one sentence that a user can act on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from omegaconf import OmegaConf
+
+from turbo_hydra.config.fields import did_you_mean
+
+_UNKNOWN = re.compile(r"Could not override '(?P<key>[^']+)'")
+_AMBIGUOUS = re.compile(r"Ambiguous value for argument '(?P<key>[^=]+)=(?P<value>.*)'\n")
+_TOGGLES = re.compile(r"optimization\.(groups|options)\.(?P<catalog>\w+)=")
+_MERGING = re.compile(r"Error merging override (?P<override>.*)", re.DOTALL)
+
+
+def sentence(problem: BaseException) -> str:
+    """What went wrong; advice of Hydra's that would hide a misspelt setting (to add it by `+`) is left out."""
+    text = str(problem).strip()
+    unknown = _UNKNOWN.search(text)
+    if unknown:
+        return f"unknown setting '{unknown['key']}'{did_you_mean(unknown['key'], settings())}"
+    ambiguous = _AMBIGUOUS.match(text)
+    if ambiguous:
+        key, value = ambiguous["key"], ambiguous["value"]
+        return f"'{key}={value}' has several values: add -m to run each, or write '{key}=[{value}]' for a list"
+    merging = _MERGING.match(text)
+    if merging and (toggle := _TOGGLES.match(merging["override"])):
+        catalog = toggle["catalog"]
+        return (
+            f"'{merging['override'].strip()}' does not fit: one group is optimization.groups.{catalog}.GROUP=off, "
+            f"all of them optimization.disable=[{catalog}.*]"
+        )
+    if merging:
+        cause = str(problem.__cause__ or "").strip().splitlines()
+        return f"'{merging['override'].strip()}' does not fit: {cause[0] if cause else 'the value has the wrong type'}"
+    lines = [
+        line.rstrip()
+        for line in text.splitlines()
+        if line.strip() and "full_key" not in line and "object_type" not in line
+    ]
+    if any("Available options" in line for line in lines):
+        return _missing(lines)
+    return " ".join(line.strip() for line in lines) or type(problem).__name__
+
+
+def settings() -> list[str]:
+    """Dotted names of all settings."""
+    from turbo_hydra.config.hydra_schema import schema
+
+    return list(_names(OmegaConf.to_container(schema()), ""))
+
+
+def _names(node: object, prefix: str) -> Iterator[str]:
+    if isinstance(node, dict):
+        for key, value in node.items():
+            yield f"{prefix}{key}"
+            yield from _names(value, f"{prefix}{key}.")
+
+
+def _missing(lines: list[str]) -> str:
+    """An option that does not exist, with the one that was probably meant."""
+    found = re.search(r"(?:In '(?P<where>[^']+)': )?Could not find '(?P<option>[^']+)'", lines[0])
+    start = next(index for index, line in enumerate(lines) if "Available options" in line)
+    known = []
+    for line in lines[start + 1 :]:
+        if not line.startswith(("\t", " ")) or "provider=" in line:
+            break
+        known.append(line.strip())
+    if not found:
+        return " ".join([lines[0], "Available:", ", ".join(known)])
+    group, _, option = found["option"].rpartition("/")
+    return f"there is no {group}={option}{did_you_mean(option, known)}"

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The task function of turbo-train: one composed job, run or refused. RUN and MULTIRUN are alike."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hydra.conf import HydraConf
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from turbo_hydra.cli import optimization
+from turbo_hydra.cli.messages import sentence
+from turbo_hydra.cli.sources import Sources
+from turbo_hydra.engine.errors import TurboHydraError
+from turbo_hydra.launch.job import Job
+from turbo_hydra.launch.outcome import WRONG_USE, JobFailed
+from turbo_hydra.launch.secrets import hide_in_folder
+
+FULL_ERROR = "HYDRA_FULL_ERROR"
+
+
+@dataclass
+class State:
+    """What the command must know after Hydra has returned, which hands back no value of the task.
+
+    Parameters
+    ----------
+    full_error : str or None
+        HYDRA_FULL_ERROR as the user set it; the command overrides it for itself.
+    started : bool
+        Whether a job was begun: later errors are not mistakes on the command line.
+    status : int
+        Exit status of the last job.
+    """
+
+    full_error: str | None = None
+    started: bool = False
+    status: int = 0
+
+
+state = State()
+
+
+def train(cfg: DictConfig) -> int:
+    """Run one job; returns its exit status, or raises `JobFailed` in a sweep so that Hydra sees it."""
+    state.started = True
+    ours = os.environ.pop(FULL_ERROR, None)
+    if state.full_error is not None:
+        os.environ[FULL_ERROR] = state.full_error
+    hydra = HydraConfig.get()
+    try:
+        state.status = _run(cfg, hydra)
+    except (TurboHydraError, OmegaConfBaseException) as problem:
+        from turbo_hydra.cli.train import fail
+
+        state.status = fail(sentence(problem))
+    finally:
+        if ours is not None:
+            os.environ[FULL_ERROR] = ours
+    if state.status and hydra.mode == RunMode.MULTIRUN:
+        raise JobFailed(state.status, str(hydra.runtime.output_dir))
+    return state.status
+
+
+def _run(cfg: DictConfig, hydra: HydraConf) -> int:
+    from turbo_hydra import launch
+
+    if hydra.output_subdir is not None:
+        hide_in_folder(Path(hydra.runtime.output_dir, hydra.output_subdir))
+    return launch.run(build(cfg, hydra))
+
+
+def build(cfg: DictConfig, hydra: HydraConf) -> Job:
+    """The job that a composed config describes, resolved to plain data.
+
+    Raises
+    ------
+    TurboHydraError
+        If a setting is wrong; nothing has been started.
+    """
+    data: Any = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True, enum_to_str=True)
+    config = optimization.resolve(data["optimization"], hydra, Path(hydra.runtime.cwd))
+    runtime = Sources.of(hydra).chosen("runtime")
+    return Job(
+        run_id=_run_id(hydra),
+        output_dir=str(Path(hydra.runtime.output_dir).absolute()),
+        cwd=str(hydra.runtime.cwd),
+        model=data["model"],
+        runtime=data["runtime"],
+        optimization=config.to_dict(),
+        optimization_config_path=str(config.path) if config.path else None,
+        runtime_config_path=str(runtime) if runtime else None,
+        measure=data["measure"],
+    )
+
+
+def _run_id(hydra: HydraConf) -> str:
+    number = f"-{hydra.job.num}" if hydra.mode == RunMode.MULTIRUN else ""
+    return f"{time.strftime('%Y%m%dT%H%M%S')}-{secrets.token_hex(4)}{number}"
+
+
+__all__ = ["State", "WRONG_USE", "build", "state", "train"]

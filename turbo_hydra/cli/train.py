@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""turbo-train: composes the settings with Hydra and starts the run. Never imports torch."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from turbo_hydra.launch.outcome import WRONG_USE, JobFailed
+
+FULL_ERROR = "HYDRA_FULL_ERROR"
+
+
+def main() -> int:
+    """Run the command line; returns the exit status."""
+    if sys.argv[1:2] == ["run"]:
+        return fail(
+            "'turbo-train run -- COMMAND' is not available in this version; describe the script with model=custom"
+        )
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        return fail(
+            "torchrun started turbo-train, which starts the ranks itself: run turbo-train alone, with runtime.ranks=N"
+        )
+    return composed(sys.argv[1:])
+
+
+def composed(arguments: list[str]) -> int:
+    """Hand the command line to Hydra, and turn what it raises into one sentence and an exit status."""
+    import hydra
+    from hydra.core.plugins import Plugins
+
+    from turbo_hydra.cli import task
+    from turbo_hydra.config import hydra_schema
+
+    hydra_schema.register()
+    _register_launcher(Plugins.instance().register)
+    run = hydra.main(version_base="1.3", config_path="pkg://turbo_hydra.conf", config_name="train")(task.train)
+    # Without this, Hydra prints a part of a traceback for each mistake of the user and ends with status 1.
+    wanted = os.environ.get(FULL_ERROR)
+    os.environ[FULL_ERROR] = "1"
+    task.state = task.State(full_error=wanted)
+    try:
+        run()
+    except JobFailed as problem:
+        return fail(str(problem), 1)
+    except Exception as problem:
+        if wanted == "1" or not _is_users_mistake(problem, task.state.started):
+            raise
+        from turbo_hydra.cli.messages import sentence
+
+        return fail(sentence(problem))
+    return task.state.status
+
+
+def fail(message: str, status: int = WRONG_USE) -> int:
+    """Print one sentence to stderr; returns `status`."""
+    sys.stderr.write(f"turbo-train: {message}\n")
+    return status
+
+
+def _is_users_mistake(problem: Exception, started: bool) -> bool:
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    from turbo_hydra.engine.errors import TurboHydraError
+
+    if isinstance(problem, (HydraException, OmegaConfBaseException, TurboHydraError)):
+        return True
+    # Hydra raises ValueError for some wrong flags and overrides, before it runs anything.
+    return isinstance(problem, ValueError) and not started
+
+
+def _register_launcher(register: Callable[[Any], None]) -> None:
+    # The namespace scan misses plugins in some editable installs; registering twice is harmless.
+    from hydra_plugins.turbo_hydra.torchrun_launcher import TorchrunLauncher
+
+    register(TorchrunLauncher)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
