@@ -51,7 +51,7 @@ def _end_before_the_ranks_start(signum: int, frame: object) -> None:
 
 
 def _check_devices(job: Job, ranks: int) -> None:
-    if job.runtime.get("accelerator") in (None, "cpu"):
+    if job.runtime.get("accelerator") in (None, "auto", "cpu"):
         return
     torch = _import_torch()
     backend = "hip" if torch.version.hip else "cuda" if torch.version.cuda else None
@@ -75,8 +75,7 @@ def _launch(job: Job, ranks: int) -> int:
 
     from turbo_hydra.launch import elastic
 
-    shown = elastic.shown_ranks(job, ranks)
-    logs = elastic.RankLogs(job, shown)
+    logs = elastic.RankLogs(job, ranks)
     # What torch's agent has to say is for whoever looks into a broken launch; a failure is told once, by us.
     _log_to_file(job.folder / "agents" / f"{_node(job)}.log")
     os.environ[processes.PARENT_VARIABLE] = str(os.getpid())
@@ -102,7 +101,7 @@ def _launch(job: Job, ranks: int) -> int:
             logs.close()
             _record(job, status, failed, left)
     if failed:
-        _tell(failures.first(failed), shown, job)
+        _tell(failures.first(failed), logs.shown, job)
     return status
 
 

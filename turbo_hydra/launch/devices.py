@@ -9,7 +9,8 @@ from typing import Any
 
 from turbo_hydra.launch.job import JobError, setting
 
-ACCELERATORS = ("cpu", "cuda", "hcu")
+# `auto`: whatever the script takes, which nobody can check before.
+ACCELERATORS = ("auto", "cpu", "cuda", "hcu")
 
 
 def check(runtime: Mapping[str, Any], ranks: int, torch_version: str, backend: str | None, found: int) -> None:
@@ -33,10 +34,10 @@ def check(runtime: Mapping[str, Any], ranks: int, torch_version: str, backend: s
     JobError
         If a device is missing, or torch was built for another kind of device.
     """
-    accelerator = setting(runtime, "accelerator", "cpu")
+    accelerator = setting(runtime, "accelerator", "auto")
     if accelerator not in ACCELERATORS:
         raise JobError(f"'runtime.accelerator' must be one of {', '.join(ACCELERATORS)}, found {accelerator!r}")
-    if accelerator == "cpu":
+    if accelerator in ("auto", "cpu"):
         return
     kind, needed = {"cuda": ("CUDA", "cuda"), "hcu": ("HCU", "hip")}[accelerator]
     wanted = f"runtime.accelerator={accelerator} needs {ranks} {kind} device{'s' if ranks > 1 else ''} for {ranks} "

@@ -30,15 +30,29 @@ class RankLogs(LogsSpecs):
     Parameters
     ----------
     job : Job
-        The run.
+        The run. `runtime.logs.redirect=none` leaves the ranks on the terminal itself, without files.
+    ranks : int
+        How many there are.
+
+    Attributes
+    ----------
     shown : set of int
-        Global ranks whose output is shown on the terminal too.
+        Global ranks whose output is shown on the terminal.
+
+    Raises
+    ------
+    JobError
+        If a setting under `runtime.logs` is none of those known.
     """
 
-    def __init__(self, job: Job, shown: set[int]) -> None:
-        super().__init__(str(job.folder / "ranks"), Std.ALL)
+    def __init__(self, job: Job, ranks: int) -> None:
+        redirect = setting(job.runtime, "logs.redirect", "all")
+        if redirect not in ("all", "none"):
+            raise JobError(f"'runtime.logs.redirect' must be all or none, found {redirect!r}")
+        super().__init__(str(job.folder / "ranks"), Std.ALL if redirect == "all" else Std.NONE)
         self._job = job
-        self._shown = shown
+        self._to_files = redirect == "all"
+        self.shown = shown_ranks(job, ranks) if self._to_files else set(range(ranks))
         self._followers: list[Follower] = []
         self.error_files: dict[int, Path] = {}
 
@@ -56,17 +70,18 @@ class RankLogs(LogsSpecs):
             folder = self._job.rank_folder(rank)
             folder.mkdir(parents=True, exist_ok=True)
             _set_aside(folder, int(environment.get("TORCHELASTIC_RESTART_COUNT", "0")))
-            logs.stdouts[local_rank] = str(folder / "stdout.log")
-            logs.stderrs[local_rank] = str(folder / "stderr.log")
+            # An empty name leaves the stream where it is.
+            logs.stdouts[local_rank] = str(folder / "stdout.log") if self._to_files else ""
+            logs.stderrs[local_rank] = str(folder / "stderr.log") if self._to_files else ""
             self.error_files[rank] = folder / "error.json"
             logs.error_files[local_rank] = str(self.error_files[rank])
             environment["TORCHELASTIC_ERROR_FILE"] = logs.error_files[local_rank]
-            if rank in self._shown:
+            if self._to_files and rank in self.shown:
                 self._follow(folder, rank)
         return logs
 
     def _follow(self, folder: Path, rank: int) -> None:
-        prefix = b"" if len(self._shown) == 1 else b"[rank %d] " % rank
+        prefix = b"" if len(self.shown) == 1 else b"[rank %d] " % rank
         for descriptor, stream in enumerate(STREAMS, start=1):
             follower = Follower(folder / f"{stream}.log", descriptor, prefix)
             follower.start()

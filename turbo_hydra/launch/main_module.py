@@ -94,6 +94,8 @@ class Main:
             __cached__=None,
             __builtins__=builtins,
         )
+        if name == "__main__":
+            namespace["__annotations__"] = {}
 
     def announce(self, job_path: Path, environment: MutableMapping[str, str]) -> None:
         """Leave word for children that multiprocessing starts afresh."""
