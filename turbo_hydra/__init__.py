@@ -7,6 +7,7 @@ Importing this package imports neither torch nor Hydra.
 from typing import TYPE_CHECKING, Any
 
 from turbo_hydra.api import apply, check
+from turbo_hydra.compatibility import replace_import
 from turbo_hydra.engine.checks import CheckContext, CompatibilityResult
 from turbo_hydra.engine.declarations import About, replace, wrap
 from turbo_hydra.engine.errors import (
@@ -44,6 +45,7 @@ __all__ = [
     "fallback",
     "group",
     "replace",
+    "replace_import",
     "wrap",
 ]
 __version__ = "0.1.0"

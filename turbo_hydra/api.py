@@ -163,8 +163,9 @@ def check(
     selection = config.selection(force=force_groups, disable=disable_groups)
     if registry is None and catalog is None and config.path is not None:
         return _check_in_child(config.path, selection)
-    made = plan.prepare(_registry(config, registry), selection).to_execution()
-    return PreparedExecution.from_dict({**made.to_dict(), "imports_stay": True})
+    made = plan.prepare(_registry(config, registry), selection)
+    made.uninstall_imports()
+    return PreparedExecution.from_dict({**made.to_execution().to_dict(), "imports_stay": True})
 
 
 def bind_late(module: str) -> None:

@@ -10,6 +10,7 @@ from turbo_hydra.engine import holders
 from turbo_hydra.engine.conflicts import identical
 from turbo_hydra.engine.errors import OptimizationRollbackError, StrictStop
 from turbo_hydra.engine.evidence import LiveReader
+from turbo_hydra.engine.imports import Rule, finder
 from turbo_hydra.engine.kinds import function_of
 from turbo_hydra.engine.members import PreparedMember, over
 from turbo_hydra.engine.plan import Plan, PreparedGroup
@@ -37,6 +38,27 @@ class Outcome:
     error: str = ""
     transaction: Transaction = field(default_factory=Transaction)
 
+    @property
+    def reported(self) -> GroupStatus:
+        """The status as it is now.
+
+        A module that could not be served makes its group `failed`; a group whose target has yet to come into being is
+        `not_started`.
+        """
+        if self.status != "applied":
+            return self.status
+        if any(member.error for member in self.prepared.import_members):
+            return "failed"
+        return "not_started" if any(member.pending for member in self.prepared.members) else "applied"
+
+    @property
+    def reported_error(self) -> str:
+        """Why the group is not applied, one sentence; empty where it is."""
+        served_badly = next((item.error for item in self.prepared.import_members if item.error), "")
+        waiting = next((item.member.target for item in self.prepared.members if item.pending), None)
+        waits = f"'{waiting}' has not come into being" if waiting and self.status == "applied" else ""
+        return self.error or served_badly or waits
+
 
 class Engine:
     """One attempt: applies a plan, keeps what late members wait for, and can take everything back."""
@@ -45,6 +67,7 @@ class Engine:
         self.plan = plan
         self.outcomes = {id: Outcome(item, _status_before(item)) for id, item in plan.groups.items()}
         self.report = OptimizationReport(plan, self.outcomes, run_id=run_id, describe=describe)
+        self._watching: list[Rule] = []
         self._installed: dict[tuple[int, str], list[tuple[PreparedMember, Any]]] = {}
 
     @property
@@ -73,6 +96,7 @@ class Engine:
             self._apply_group(self.outcomes[id])
         self._rebind()
         self._verify()
+        self._watch()
         return self.report
 
     def strict_stop(self) -> None:
@@ -216,6 +240,21 @@ class Engine:
                     outcome.status = "failed"
                     outcome.error = f"'{write.site.path}' no longer holds what was written"
 
+    def _watch(self) -> None:
+        """Wait for the modules that pending members live in."""
+        names = {
+            ".".join(parts[:count])
+            for outcome in self.outcomes.values()
+            if outcome.status == "applied"
+            for member in outcome.prepared.members
+            if member.pending and (parts := member.member.target.split("."))
+            for count in range(1, len(parts))
+        }
+        for name in sorted(names - {"__main__"}):
+            rule = Rule(name, "late targets", after=[self.bind_late])
+            self._watching.append(rule)
+            finder.add(rule)
+
     def bind_late(self, module: str) -> None:
         """Apply pending members whose target now exists in `module`.
 
@@ -266,7 +305,12 @@ class Engine:
             What was left alone because somebody else has written over it since, one sentence each.
         """
         left: list[str] = []
+        while self._watching:
+            finder.remove(self._watching.pop())
         for outcome in reversed(list(self.outcomes.values())):
+            for member in outcome.prepared.import_members:
+                member.uninstall()
+                outcome.status = "rolled_back"
             foreign: Write | None = outcome.transaction.blocked()
             if foreign is not None:
                 outcome.status = "blocked"

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,6 +61,42 @@ def find(members: Sequence[PreparedMember]) -> list[Conflict]:
             outer = classes.get(id(prepared.site.owner))
             if outer is not None and outer is not prepared:
                 found.append(_conflict(outer, prepared, "the first replaces the class that the second changes"))
+    return found
+
+
+def find_between_imports(members: Sequence[PreparedMember]) -> list[Conflict]:
+    """Import members that serve the same module in different ways."""
+    found: list[Conflict] = []
+    first: dict[str, PreparedMember] = {}
+    for prepared in members:
+        if prepared.member.kind == "before_import":
+            continue
+        other = first.setdefault(prepared.member.target, prepared)
+        if other is not prepared and not identical(other, prepared):
+            found.append(_conflict(other, prepared, "both say what an import gives"))
+    return found
+
+
+def find_under_imports(members: Sequence[PreparedMember], needed: Mapping[str, frozenset[str]]) -> list[Conflict]:
+    """Members whose target lies under a module that another group serves, without depending on that group.
+
+    Parameters
+    ----------
+    members : sequence of PreparedMember
+        Members of all kinds.
+    needed : mapping
+        Group id to all groups that it depends on.
+    """
+    serving = [item for item in members if item.member.kind in ("replace_import", "optional_import", "import_alias")]
+    found = []
+    for prepared in members:
+        if prepared.site is None and not prepared.pending:
+            continue
+        for server in serving:
+            under = any(f"{path}.".startswith(f"{server.member.target}.") for path in prepared.member.paths)
+            if under and server.group.id not in needed[prepared.group.id]:
+                reason = "the second changes what the first serves; let it depend on the first"
+                found.append(_conflict(server, prepared, reason))
     return found
 
 

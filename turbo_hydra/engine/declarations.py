@@ -138,6 +138,11 @@ def caller() -> tuple[Place, str]:
     return Place(frame.f_code.co_filename, frame.f_lineno), str(frame.f_globals.get("__name__", "<unknown>"))
 
 
+def is_path(path: object) -> bool:
+    """Whether `path` is a string of names joined by dots."""
+    return isinstance(path, str) and _PATH.fullmatch(path) is not None
+
+
 def check_path(what: str, path: object, place: Place) -> None:
     """Refuse what is not a dotted path.
 
@@ -146,7 +151,7 @@ def check_path(what: str, path: object, place: Place) -> None:
     DeclarationError
         If `path` is not a string of names joined by dots.
     """
-    if not isinstance(path, str) or not _PATH.fullmatch(path) or "." not in path:
+    if not is_path(path) or "." not in str(path):
         raise DeclarationError(f"{place}: {what} must be a dotted path such as 'package.module.name', found {path!r}")
 
 
@@ -291,6 +296,10 @@ def declare(
             seen.add(path)
     if options is not None:
         _check_options(id, options, place)
+        if compatibility_check is None and all(member.kind == "replace" for member in members):
+            raise DeclarationError(
+                f"{place}: the options of group '{id}' reach nothing, since replace() takes none; use wrap()"
+            )
     if compatibility_check is not None:
         check_path(f"compatibility_check of group '{id}'", compatibility_check, place)
     return Group(id, members, depends_on, compatibility_check, options, about, place, catalog)

@@ -15,6 +15,7 @@ from turbo_hydra.engine.declarations import Group
 from turbo_hydra.engine.environment import config_checks, read_repository, snapshot
 from turbo_hydra.engine.errors import OptimizationConfigError
 from turbo_hydra.engine.evidence import LiveReader
+from turbo_hydra.engine.import_members import PreparedImport
 from turbo_hydra.engine.members import PreparedMember
 from turbo_hydra.engine.objects import load_object, replacement_hash
 from turbo_hydra.engine.order import execution_order
@@ -58,6 +59,11 @@ class PreparedGroup:
     def all_checks(self) -> list[Check]:
         """Checks of the group and of its members."""
         return [*self.checks, *(check for member in self.members for check in member.checks)]
+
+    @property
+    def import_members(self) -> list[PreparedImport]:
+        """The members of an import group; none of another."""
+        return [member for member in self.members if isinstance(member, PreparedImport)]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data."""
@@ -104,6 +110,12 @@ class Plan:
     conflicts: list[conflicts.Conflict] = field(default_factory=list)
     execution_order: list[str] = field(default_factory=list)
 
+    def uninstall_imports(self) -> None:
+        """Take the import groups back, whose effect began when the plan was made."""
+        for item in self.groups.values():
+            for member in item.import_members:
+                member.uninstall()
+
     def to_execution(self) -> PreparedExecution:
         """The plan as plain data."""
         checks = [*self.checks, *(check for group in self.groups.values() for check in group.all_checks)]
@@ -140,10 +152,14 @@ def prepare(registry: Registry, selection: Selection) -> Plan:
             groups[id].block("dependency.cycle")
     config_failures = [check for check in plan.checks if check.status == "fail"]
     reader = LiveReader()
-    for item in groups.values():
-        if item.decision == "apply":
-            _prepare_group(item, plan, reader, loaded)
-            _decide(item, selection, config_failures)
+    for imports in (True, False):
+        # Import groups are in force before any other target is resolved.
+        for item in groups.values():
+            if item.decision == "apply" and item.group.is_import_group is imports:
+                _prepare_group(item, plan, reader, loaded)
+                _decide(item, selection, config_failures)
+        if imports:
+            _install_imports(plan)
     _find_conflicts(plan)
     _block_dependents(groups)
     plan.execution_order = [id for id, item in groups.items() if item.decision == "apply"]
@@ -173,7 +189,8 @@ def _is_observer(group: Group) -> bool:
 def _prepare_group(item: PreparedGroup, plan: Plan, reader: LiveReader, loaded: frozenset[str]) -> None:
     group, selection = item.group, plan.selection
     for member in group.members:
-        prepared = PreparedMember(group, member, item.options)
+        kind = PreparedImport if group.is_import_group else PreparedMember
+        prepared = kind(group, member, item.options)
         item.members.append(prepared)
         prepared.prepare(selection, reader, loaded)
     if group.compatibility_check is not None:
@@ -184,6 +201,24 @@ def _prepare_group(item: PreparedGroup, plan: Plan, reader: LiveReader, loaded: 
         item.checks.append(
             Check("replacement.changed", "warning", group.id, None, recorded, str(actual), group.place, message=message)
         )
+
+
+def _install_imports(plan: Plan) -> None:
+    items = [item for item in plan.groups.values() if item.group.is_import_group and item.decision == "apply"]
+    plan.conflicts += conflicts.find_between_imports([member for item in items for member in item.members])
+    _block_conflicting(plan)
+    for item in items:
+        if item.decision != "apply":
+            continue
+        try:
+            for member in item.import_members:
+                member.install(plan.selection.repository)
+        except Exception as error:
+            message = f"{type(error).__name__}: {error}"
+            item.checks.append(Check("import.failed", "fail", item.group.id, place=item.group.place, message=message))
+            item.block("import.failed")
+            for member in item.import_members:
+                member.uninstall()
 
 
 def _ask(group: Group, item: PreparedGroup, plan: Plan) -> Check:
@@ -220,21 +255,31 @@ def _decide(item: PreparedGroup, selection: Selection, config_failures: list[Che
 def _find_conflicts(plan: Plan) -> None:
     applied = [item for item in plan.groups.values() if item.decision == "apply"]
     members = [member for item in applied for member in item.members]
-    plan.conflicts = conflicts.find(members)
+    plan.conflicts += [*conflicts.find(members), *conflicts.find_under_imports(members, _needed(plan))]
+    _block_conflicting(plan)
+    conflicts.mark_shared([member for item in applied if item.decision == "apply" for member in item.members])
+
+
+def _block_conflicting(plan: Plan) -> None:
     for conflict in plan.conflicts:
         for id in conflict.groups:
-            plan.groups[id].block("conflict")
-            plan.groups[id].checks.append(
-                Check(
-                    "conflict",
-                    "fail",
-                    id,
-                    conflict.targets[0],
-                    place=plan.groups[id].group.place,
-                    message=conflict.reason,
-                )
-            )
-    conflicts.mark_shared([member for item in applied if item.decision == "apply" for member in item.members])
+            item = plan.groups[id]
+            if "conflict" in item.reasons:
+                continue
+            item.block("conflict")
+            place = item.group.place
+            item.checks.append(Check("conflict", "fail", id, conflict.targets[0], place=place, message=conflict.reason))
+            for member in item.import_members:
+                member.uninstall()
+
+
+def _needed(plan: Plan) -> dict[str, frozenset[str]]:
+    """Each group's dependencies, those of its dependencies counted in."""
+    needed: dict[str, frozenset[str]] = {}
+    for id, item in plan.groups.items():  # in dependency order
+        direct = item.group.depends_on
+        needed[id] = frozenset(direct).union(*(needed.get(other, frozenset()) for other in direct))
+    return needed
 
 
 def _block_dependents(groups: Mapping[str, PreparedGroup]) -> None:

@@ -58,7 +58,7 @@ class OptimizationReport:
     @property
     def summary(self) -> dict[str, int]:
         """How many groups have each of the six statuses."""
-        statuses: list[str] = [outcome.status for outcome in self._outcomes.values()]
+        statuses: list[str] = [outcome.reported for outcome in self._outcomes.values()]
         return {status: statuses.count(status) for status in STATUSES}
 
     @property
@@ -122,10 +122,10 @@ def _entry(outcome: Outcome) -> dict[str, Any]:
     return {
         "group": prepared.group.id,
         "purpose": prepared.group.purpose,
-        "status": outcome.status,
+        "status": outcome.reported,
         "decision": prepared.decision,
         "reasons": list(prepared.reasons),
-        "error": outcome.error,
+        "error": outcome.reported_error,
         "members": [member.to_dict() for member in prepared.members],
     }
 
