@@ -494,6 +494,32 @@ def test_a_compiled_step_is_told_apart(measured: Measured) -> None:
     assert summary["compile_s"] > 0
 
 
+def test_a_step_that_is_compiled_as_a_whole_is_compiled_once(measured: Measured) -> None:
+    from torch._dynamo.utils import counters
+
+    model, x, y = model_and_data()
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    @torch.compile(backend="eager")
+    def step() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        return loss
+
+    losses, frames = [], []
+    with measured() as metered:
+        for _ in range(6):
+            losses.append(step().item())
+            frames.append(sum(counters["frames"].values()))
+    assert [row.loss for row in metered.rows] == losses
+    # The optimizer's second step has a state, for which torch compiles anew by itself.
+    assert frames[2:] == [frames[2]] * 4
+    assert [row.compiled for row in metered.rows][2:] == [False] * 4
+
+
 def test_the_profiler_writes_one_trace_of_the_steps_asked_for(measured: Measured) -> None:
     import json
 

@@ -25,10 +25,9 @@ from typing import Any, TypeVar
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from turbo_hydra.measure import device, observers
+from turbo_hydra.measure import compiling, device, observers
 from turbo_hydra.measure.batch import samples_per_step
 from turbo_hydra.measure.boundaries import StepBoundaries
-from turbo_hydra.measure.compiling import compile_seconds, compiled_graphs
 from turbo_hydra.measure.history import History
 from turbo_hydra.measure.memory import peak_device_bytes, peak_host_bytes
 from turbo_hydra.measure.profiling import StepProfiler
@@ -45,14 +44,21 @@ MOST_SCALED = 32
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
+_guarded: list[str] = []
+
+
 def _harmless(method: Method) -> Method:
     """Let no fault of the meter (a full disk, a surprise in the script's tensors) reach the training.
 
-    It ends the meter.
+    It ends the meter. Nor does the compiler reach into the method.
     """
+    _guarded.append(method.__name__)
 
     @functools.wraps(method)
     def guarded(self: Meter, *args: Any) -> Any:
+        if _Compiler.unseen and compiling.in_use():
+            _Compiler.unseen = False
+            compiling.shield(Meter, _guarded, (_optimizer_starts, _optimizer_stepped))
         try:
             return method(self, *args)
         except Exception as error:
@@ -60,6 +66,12 @@ def _harmless(method: Method) -> Method:
             return None
 
     return guarded  # type: ignore[return-value]
+
+
+class _Compiler:
+    """Whether what is called in the midst of a step still has to be shielded from `torch.compile`."""
+
+    unseen = True
 
 
 @dataclass
@@ -107,7 +119,7 @@ class Meter:
         self._last_event: torch.cuda.Event | None = None
         self._next_write = self._installed
         self._count = 0
-        self._graphs = compiled_graphs()
+        self._graphs = compiling.compiled_graphs()
         self._backward_depth = 0
         self._waiting = False
         self._updating = False
@@ -201,7 +213,7 @@ class Meter:
         return {
             **self._history.summary(),
             "time_to_first_step_s": self._first_step_seconds,
-            "compile_s": compile_seconds(),
+            "compile_s": compiling.compile_seconds(),
             "launches_per_step": self._profiler.launches if self._profiler else None,
             "peak_memory": {
                 "host_bytes": peak_host_bytes(),
@@ -244,7 +256,7 @@ class Meter:
     def _end_step(self, skipped: bool) -> None:
         now = time.perf_counter_ns()
         event = self._device.mark() if self._device.ready else None
-        graphs = compiled_graphs()
+        graphs = compiling.compiled_graphs()
         step, self._step = self._step, _Step()
         row = StepRow(
             step=self._count,

@@ -2,7 +2,8 @@
 """The wraps through which the meter sees a script; they pass everything on, and change nothing.
 
 They are put in place by the engine before there is a meter, and remain when it is gone: each call asks for it.
-Signatures are spelled out because the engine compares them with the originals'.
+Signatures are spelled out because the engine compares them with the originals'. While `torch.compile` traces a call,
+they are not there: what would be noted then is no number yet.
 """
 
 from __future__ import annotations
@@ -33,6 +34,12 @@ def set_current(meter: Meter | None) -> None:
     _Current.meter = meter
 
 
+def _unseen_by_dynamo(wrapper: Original, original: Original) -> Original:
+    """Let Dynamo trace the original where it meets the wrapper."""
+    wrapper._torchdynamo_inline = original  # type: ignore[attr-defined]
+    return wrapper
+
+
 def observe_backward(original: Original, options: None = None) -> Original:
     """Wrap `torch.autograd.backward`, which `Tensor.backward` calls too: the loss, and that a step is under way."""
 
@@ -54,7 +61,7 @@ def observe_backward(original: Original, options: None = None) -> Original:
         finally:
             meter.backward_ended()
 
-    return backward
+    return _unseen_by_dynamo(backward, original)
 
 
 def observe_next_batch(original: Original, options: None = None) -> Original:
@@ -71,7 +78,7 @@ def observe_next_batch(original: Original, options: None = None) -> Original:
         finally:
             meter.data_wait_ended(start)
 
-    return __next__
+    return _unseen_by_dynamo(__next__, original)
 
 
 def observe_clip(original: Original, options: None = None) -> Original:
@@ -91,7 +98,7 @@ def observe_clip(original: Original, options: None = None) -> Original:
             meter.norm_computed(norm)
         return norm
 
-    return clip_grad_norm_
+    return _unseen_by_dynamo(clip_grad_norm_, original)
 
 
 def observe_scale(original: Original, options: None = None) -> Original:
@@ -105,7 +112,7 @@ def observe_scale(original: Original, options: None = None) -> Original:
             meter.loss_scaled(outputs, scaled)
         return scaled
 
-    return scale
+    return _unseen_by_dynamo(scale, original)
 
 
 def observe_scaler_step(original: Original, options: None = None) -> Original:
@@ -119,4 +126,4 @@ def observe_scaler_step(original: Original, options: None = None) -> Original:
             meter.scaler_stepped()
         return result
 
-    return step
+    return _unseen_by_dynamo(step, original)
