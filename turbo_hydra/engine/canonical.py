@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import textwrap
+from collections.abc import Sequence
 
 SOURCE = "source-v1"
 AST = "ast-v1"
@@ -36,31 +37,35 @@ def source_hash(text: str) -> str:
     return digest(SOURCE, normalised(text))
 
 
-def ast_hash(definition: str | ast.AST) -> str:
+def ast_hash(definition: str | ast.AST | Sequence[ast.AST]) -> str:
     """The `ast-v1` hash of a definition.
 
     Parameters
     ----------
-    definition : str or ast.AST
-        Its text (one or more definitions), or its node.
+    definition : str, ast.AST or sequence of ast.AST
+        Its text (one or more definitions), its node, or the nodes of definitions that make one object.
 
     Raises
     ------
     SyntaxError
         If the text does not parse on the running Python.
     """
-    nodes = ast.parse(normalised(definition)).body if isinstance(definition, str) else [definition]
+    nodes: Sequence[ast.AST]
+    if isinstance(definition, str):
+        nodes = ast.parse(normalised(definition)).body
+    else:
+        nodes = [definition] if isinstance(definition, ast.AST) else definition
     return digest(AST, "".join(canonical(node) for node in nodes))
 
 
 def canonical(node: ast.AST) -> str:
     """The text whose hash `ast-v1` is."""
     parts: list[str] = []
-    _write(node, parts, in_fstring=False)
+    _write(node, parts)
     return "".join(parts)
 
 
-def _write(value: object, parts: list[str], *, in_fstring: bool) -> None:
+def _write(value: object, parts: list[str]) -> None:
     if isinstance(value, ast.AST):
         parts.append(type(value).__name__)
         parts.append("(")
@@ -70,19 +75,20 @@ def _write(value: object, parts: list[str], *, in_fstring: bool) -> None:
             item = getattr(value, name, None)
             if item is None and not (isinstance(value, ast.Constant) and name == "value"):
                 continue
+            if inside and isinstance(item, list):
+                item = [part for part in item if not (isinstance(part, ast.Constant) and part.value == "")]
             if name in _LEFT_OUT or (isinstance(item, list) and not item):
                 continue
             parts.append(f"{separator}{name}=")
-            _write(item, parts, in_fstring=inside)
+            _write(item, parts)
             separator = ","
         parts.append(")")
     elif isinstance(value, list):
         parts.append("[")
         for item in value:
-            if in_fstring and isinstance(item, ast.Constant) and item.value == "":
-                continue
-            _write(item, parts, in_fstring=False)
+            _write(item, parts)
             parts.append(",")
         parts.append("]")
     else:
-        parts.append(repr(value))
+        # Not repr(): which characters count as printable differs between the Unicode tables of two Pythons.
+        parts.append(ascii(value))

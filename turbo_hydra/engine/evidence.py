@@ -13,7 +13,7 @@ import inspect
 import linecache
 import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,7 +126,7 @@ class LiveReader:
         return LiveEvidence(source_hash(found.text), ast_hash(found.node), layers, place)
 
     def _several(self, accessors: list[Any], name: str) -> LiveEvidence:
-        texts: list[str] = []
+        parts: list[Found] = []
         layers: list[Layer] = []
         first: Place | None = None
         for accessor in accessors:
@@ -136,8 +136,8 @@ class LiveReader:
             first = first or place
             if found is None:
                 return LiveEvidence(None, None, tuple(layers), place, reason)
-            texts.append(found.text)
-        source, tree = joined_hashes(texts)
+            parts.append(found)
+        source, tree = joined_hashes(parts)
         return LiveEvidence(source, tree, tuple(layers), first)
 
     def _definition(self, value: object) -> tuple[Found | None, Place | None, str]:
@@ -273,7 +273,7 @@ def _type_name(value: object) -> str:
     return f"{type(value).__module__}:{type(value).__qualname__}"
 
 
-def joined_hashes(texts: list[str]) -> tuple[str, str]:
+def joined_hashes(parts: Sequence[Found]) -> tuple[str, str]:
     """`source-v1` and `ast-v1` of several definitions that make one object, such as the accessors of a property."""
-    text = "".join(normalised(item) for item in texts)
-    return source_hash(text), ast_hash(text)
+    text = "".join(normalised(part.text) for part in parts)
+    return source_hash(text), ast_hash([part.node for part in parts])

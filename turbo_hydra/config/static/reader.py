@@ -70,7 +70,7 @@ class StaticReader:
         if len(thing.parts) == 1:
             hashes = source_hash(thing.found.text), ast_hash(thing.node)
         else:
-            hashes = joined_hashes([part.text for part in thing.parts])
+            hashes = joined_hashes(thing.parts)
         record = EvidenceRecord(file.dist, file.version, *hashes, self._chain(target, thing), file.file)
         return Seen(record, line=thing.found.line, text="\n".join(part.text for part in thing.parts) + "\n")
 
