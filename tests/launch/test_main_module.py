@@ -87,7 +87,8 @@ SCRIPTS = {
         class C:
             def m(self): return 1
 
-        print(inspect.getsource(outer), inspect.getsource(C), inspect.getsourcelines(C.m)[1], outer.__code__.co_firstlineno)
+        print(inspect.getsource(outer), inspect.getsource(C), inspect.getsourcelines(C.m)[1])
+        print(outer.__code__.co_firstlineno)
         print(inspect.getmodule(outer).__name__, inspect.signature(outer))
     """,
     "imports": """

@@ -202,6 +202,8 @@ def _check_owner(path: str, owner: Any, scope: str | None) -> None:
         raise ResolutionError("target.immutable", f"'{path}' cannot be replaced: its owner is a read-only mapping")
     else:
         home = type(owner).__module__
+    if home == "__mp_main__":  # what multiprocessing calls `__main__` in the children that it starts afresh
+        home = "__main__"
     if scope != "global" and home.split(".")[0] != path.split(".")[0]:
         raise ResolutionError(
             "target.foreign_owner",

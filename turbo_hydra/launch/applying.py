@@ -14,27 +14,43 @@ if TYPE_CHECKING:
     from turbo_hydra.engine.report import OptimizationReport
 
 
-def apply_job(job: Job, rank: int, log_report: bool) -> OptimizationReport | None:
-    """Apply the job's optimizations in this process; None for a job that has none.
+# The meter's observers: no optimization, so no config names them, and `optimization.enabled=false` leaves them in place.
+OBSERVERS = "turbo_hydra.measure.catalog"
+
+
+def apply_job(job: Job, rank: int, log_report: bool, metered: bool = False) -> OptimizationReport | None:
+    """Apply the job's optimizations in this process; None if there is nothing to apply.
+
+    Parameters
+    ----------
+    job, rank, log_report : Job, int, bool
+        As for `turbo_hydra.api.apply_config`.
+    metered : bool
+        Whether a meter will be installed in this process, which sees the steps through observers.
 
     Raises
     ------
     turbo_hydra.engine.errors.TurboHydraError
         As `turbo_hydra.apply` does; `StrictStop` where a strict run may not go on.
     """
-    if not job.optimization:
+    if not job.optimization and not metered:
         return None
     from turbo_hydra import api
-    from turbo_hydra.config import OptimizationConfig
+    from turbo_hydra.config import OptimizationConfig, load_catalogs
 
     source = None if job.optimization_config_path is None else Path(job.optimization_config_path)
+    config = OptimizationConfig.from_mapping(job.optimization, source) if job.optimization else OptimizationConfig()
+    registry = load_catalogs(config)
+    if metered:
+        registry.load(OBSERVERS)
     return api.apply_config(
-        OptimizationConfig.from_mapping(job.optimization, source=source),
+        config,
         run_id=job.run_id,
         repository=paths.repository(job),
-        runtime_config_path=None if job.runtime_config_path is None else Path(job.runtime_config_path),
+        runtime_config_path=job.runtime_config_path,
         log_report=log_report,
         rank=rank,
+        registry=registry,
     )
 
 

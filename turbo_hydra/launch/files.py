@@ -1,31 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading and writing the small JSON files of a run; a reader never sees half of one."""
+"""Reading and writing the small files of a run; a reader never sees half of one."""
 
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
+from turbo_hydra.engine.report import write_text_atomic
+
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file atomically: beside it, then renamed. What a killed process leaves is the old file or the new."""
+    """Write a file atomically, with the folders above it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-        os.chmod(name, 0o666 & ~_umask())
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    write_text_atomic(path, text)
 
 
 def write_json(path: Path, data: Any) -> None:
-    """Write plain data atomically."""
+    """Write plain data atomically. ASCII, since paths of a file system need not be valid text."""
     write_text(path, json.dumps(data, indent=1, default=str) + "\n")
 
 
@@ -35,11 +27,3 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8", errors="replace"))
     except (OSError, ValueError):
         return None
-
-
-def _umask() -> int:
-    # Linux shows it without the set-and-set-back that races with other threads.
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("Umask:"):
-            return int(line.split()[1], 8)
-    return 0o077

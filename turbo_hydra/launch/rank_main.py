@@ -94,7 +94,7 @@ def _begin(job: Job, rank: int, namespace: dict[str, Any]) -> tuple[Main, RankRe
 
 def _apply(job: Job, rank: int, report: RankReport) -> OptimizationReport | None:
     try:
-        return apply_job(job, rank, bool(job.optimization.get("log_report")))
+        return apply_job(job, rank, bool(job.optimization.get("log_report")), metered=_metered(job))
     except StrictStop as stop:
         report.refuse(stop.report, "strict_stop", outcome.STRICT_STOP)
         _refuse(rank, str(stop), outcome.STRICT_STOP)
@@ -103,8 +103,12 @@ def _apply(job: Job, rank: int, report: RankReport) -> OptimizationReport | None
         _refuse(rank, str(problem), 1)
 
 
+def _metered(job: Job) -> bool:
+    return bool(job.measure.get("enabled", bool(job.measure)))
+
+
 def _meter(job: Job, rank: int) -> Meter | None:
-    if not job.measure.get("enabled", bool(job.measure)):
+    if not _metered(job):
         return None
     from turbo_hydra.measure import meter
 

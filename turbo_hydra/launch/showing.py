@@ -45,25 +45,51 @@ def _hits(entry: Mapping[str, Any]) -> str:
     return ", ".join(said)
 
 
-def notes(report: Mapping[str, Any]) -> list[str]:
-    """Return what a reader must know beside the table, one sentence each."""
+def notes(report: Mapping[str, Any], details: bool = False) -> list[str]:
+    """Return what a reader must know beside the table, one sentence each.
+
+    Parameters
+    ----------
+    report : mapping
+        The report.
+    details : bool
+        Whether to add what each check expected and found.
+    """
+    checks = (report.get("prepared_execution") or {}).get("checks") or ()
     said = [
-        f"{check.get('group') or 'config'}: {check['message']}"
-        for check in (report.get("prepared_execution") or {}).get("checks") or ()
+        _check(check, details)
+        for check in checks
         if check.get("status") in {"fail", "warning"} and check.get("message")
     ]
     for entry in report["execution"]:
-        unused = [
-            member["target"]
-            for member in entry.get("members", ())
-            if member.get("hits") and not any(member["hits"].get(name) for name in TALLIES)
-        ]
-        if entry["status"] == "applied" and unused and report.get("steps", {}).get("count"):
+        if entry.get("error"):
+            said.append(f"{entry['group']}: {entry['error']}")
+        unused = _never_called(entry)
+        if unused and (report.get("steps") or {}).get("count"):
             said.append(f"{entry['group']}: applied, and never called: {', '.join(unused)}")
     for item in report["disagreements"]:
         values = ", ".join(f"rank {rank}: {_short(value)}" for rank, value in item["values"].items())
         said.append(f"ranks disagree on {item['field']}: {values}")
     return [*said, *_ends(report)]
+
+
+def _check(check: Mapping[str, Any], details: bool) -> str:
+    said = f"{check.get('group') or 'config'}: {check['message']}"
+    if check.get("place") and str(check["place"]) not in said:
+        said += f" ({check['place']})"
+    if details and (check.get("expected") or check.get("actual")):
+        said += f"; expected `{check.get('expected')}`, found `{check.get('actual')}`"
+    return said
+
+
+def _never_called(entry: Mapping[str, Any]) -> list[str]:
+    if entry["status"] != "applied":
+        return []
+    return [
+        member["target"]
+        for member in entry.get("members", ())
+        if member.get("hits") and not any(member["hits"].get(name) for name in TALLIES)
+    ]
 
 
 def _ends(report: Mapping[str, Any]) -> list[str]:
@@ -141,7 +167,7 @@ def markdown(report: Mapping[str, Any]) -> str:
     lines += ["## Ranks", ""]
     names = ("rank", "host", "pid", "status", "exit_status")
     lines += _grid(names, [[_cell(rank.get(name)) for name in names] for rank in report["ranks"]])
-    said = notes(report)
+    said = notes(report, details=True)
     if said:
         lines += ["## Notes", "", *(f"- {line}" for line in said), ""]
     if report.get("failure"):
