@@ -224,7 +224,7 @@ def _attempt(
 ) -> OptimizationReport:
     # From here on modules are imported: whatever comes of it, the attempt is used up.
     _Process.attempt = place
-    made = plan.prepare(_registry(config, registry), selection)
+    made = plan.prepare(_registry(config, registry), selection, _shadow if selection.shadow_calls else None)
     describe = {
         "optimization_config": config.to_dict(),
         "optimization_config_path": str(config.path) if config.path else None,
@@ -238,6 +238,12 @@ def _attempt(
     if config.strict:
         engine.strict_stop()
     return report
+
+
+def _shadow(calls: int) -> Any:
+    from turbo_hydra.measure.shadow import MemberShadow
+
+    return MemberShadow(calls)
 
 
 def _log(report: OptimizationReport, rank: int, whole: bool) -> None:

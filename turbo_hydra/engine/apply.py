@@ -159,7 +159,7 @@ class Engine:
         site = member.site
         if below:
             site = over(site, below[-1][1])
-        count = self.plan.selection.count_calls != "off" and not member.member.observer
+        count = self.plan.selection.counts and not member.member.observer
         value = member.build(site.raw, count=count)
         if value is None:
             return []

@@ -94,6 +94,15 @@ def check_evidence(
     candidates = tuple(item for item in records if item.dist is None or installed(item.dist) == item.version)
     if not candidates:
         return _unknown_version(failed, target, records, installed)
+    if live.artifact is not None and any(item.artifact == live.artifact for item in candidates):
+        return Check("evidence", "pass", group, target, live.artifact, live.artifact, live.place, message="artifact-v1")
+    if live.artifact is not None:
+        return failed(
+            "evidence.changed",
+            "; ".join(str(item.artifact) for item in candidates),
+            live.artifact,
+            f"the binaries behind '{target}' are not those that the group was validated against",
+        )
     if live.source is None:
         return failed(
             "evidence.unreadable", _hashes(candidates), live.reason, f"'{target}' has no evidence: {live.reason}"

@@ -29,6 +29,7 @@ def dispatcher(
     hits: Hits | None,
     condition: Callable[..., Any] | None = None,
     label: str = "",
+    eager: Callable[..., Any] | None = None,
 ) -> Callable[..., Any]:
     """Make the function that is installed at a site.
 
@@ -43,6 +44,8 @@ def dispatcher(
         TypeError.
     label : str
         Group and target, shown as the file name in tracebacks.
+    eager : callable, optional
+        What is called in place of `replacement` where nothing compiles; needs `hits`.
 
     Returns
     -------
@@ -53,7 +56,7 @@ def dispatcher(
     if hits is None and condition is None:
         return replacement
     names: dict[str, Any] = {
-        "_replacement": hits.count_replacement(replacement) if hits else replacement,
+        "_replacement": hits.count_replacement(eager or replacement, replacement) if hits else replacement,
         "_original": hits.count_original(original) if hits and condition else original,
         "_condition": condition,
         "_require_bool": _require_bool,

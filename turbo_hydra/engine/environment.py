@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import functools
-import importlib.metadata
 import os
 import platform
 import socket
@@ -15,27 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.version import InvalidVersion, Version
 
 from turbo_hydra.engine.checks import Check
+from turbo_hydra.engine.distributions import installed_version
 from turbo_hydra.engine.selection import Selection
 
 _ALWAYS_SHOWN = ("torch", "numpy", "transformers", "triton", "lightning")
-
-
-@functools.cache
-def installed_version(dist: str) -> str | None:
-    """The public version of an installed distribution, None where there is none; `python` is the interpreter's."""
-    if dist == "python":
-        return f"{sys.version_info.major}.{sys.version_info.minor}"
-    try:
-        version = importlib.metadata.version(dist)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-    try:
-        return Version(version).public
-    except InvalidVersion:
-        return version
 
 
 @dataclass(frozen=True)

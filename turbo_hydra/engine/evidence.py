@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from turbo_hydra.engine.artifacts import artifact_hash
 from turbo_hydra.engine.canonical import ast_hash, normalised, source_hash
 from turbo_hydra.engine.declarations import Place
 from turbo_hydra.engine.definitions import Found, SourceIndex
@@ -92,6 +93,7 @@ class LiveEvidence:
     layers: tuple[Layer, ...]
     place: Place | None
     reason: str = ""
+    artifact: str | None = None
 
     @property
     def chain(self) -> tuple[str, ...]:
@@ -105,7 +107,7 @@ class LiveReader:
     def __init__(self) -> None:
         self._indexes: dict[str, SourceIndex | str] = {}
 
-    def read(self, value: object, name: str) -> LiveEvidence:
+    def read(self, value: object, name: str, module: str = "") -> LiveEvidence:
         """Describe the object `value` that is found under `name`.
 
         Parameters
@@ -114,6 +116,8 @@ class LiveReader:
             A raw descriptor: function, class, staticmethod, classmethod, property, cached_property or a wrapper object.
         name : str
             The last part of the target's path.
+        module : str
+            The module that the target's owner lives in, for an entry of an extension that names none itself.
         """
         if isinstance(value, property):
             accessors = [item for item in (value.fget, value.fset, value.fdel) if item is not None]
@@ -122,7 +126,8 @@ class LiveReader:
         layers = tuple(self._layer(item) for item in wrappers)
         found, place, reason = self._definition(inner)
         if found is None:
-            return LiveEvidence(None, None, layers, place, reason)
+            artifact = None if place else _artifact(inner, module)
+            return LiveEvidence(None, None, layers, place, "" if artifact else reason, artifact)
         return LiveEvidence(source_hash(found.text), ast_hash(found.node), layers, place)
 
     def _several(self, accessors: list[Any], name: str) -> LiveEvidence:
@@ -210,6 +215,12 @@ class LiveReader:
         index = self._index(code.co_filename, function.__globals__)
         found = None if isinstance(index, str) else index.at(code.co_firstlineno, code.co_name)
         return found.qualname if found else code.co_name
+
+
+def _artifact(value: object, module: str) -> str | None:
+    name = getattr(value, "__module__", None) or module
+    loaded = sys.modules.get(name) if isinstance(name, str) else None
+    return artifact_hash(name, getattr(loaded, "__file__", None)) if loaded is not None else None
 
 
 def unwrapped(value: object, name: str) -> tuple[object, list[object]]:

@@ -36,8 +36,8 @@ class Hits:
         self.traced = 0
         self.reasons: Counter[str] = Counter()
 
-    def count_replacement(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """`function`, whose calls are counted as calls of the replacement."""
+    def count_replacement(self, function: Callable[..., Any], compiled: Callable[..., Any]) -> Callable[..., Any]:
+        """`function`, whose calls are counted as calls of the replacement; compilers trace `compiled` instead."""
 
         def note() -> None:
             self.traced += 1
@@ -47,7 +47,7 @@ class Hits:
 
         def traced(*args: Any, **kwargs: Any) -> Any:
             note()
-            return function(*args, **kwargs)
+            return compiled(*args, **kwargs)
 
         self._replacement = _counted(function, traced)
         return self._replacement  # type: ignore[no-any-return]

@@ -6,12 +6,12 @@ from __future__ import annotations
 import dataclasses
 import sys
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from turbo_hydra.engine.checks import Check, check_evidence
 from turbo_hydra.engine.declarations import Group, Member, Place
 from turbo_hydra.engine.dispatch import dispatcher
-from turbo_hydra.engine.environment import installed_version
+from turbo_hydra.engine.distributions import installed_version
 from turbo_hydra.engine.evidence import LiveReader
 from turbo_hydra.engine.hits import Hits
 from turbo_hydra.engine.kinds import function_of, in_kind_of
@@ -19,6 +19,16 @@ from turbo_hydra.engine.objects import load_object
 from turbo_hydra.engine.selection import Selection
 from turbo_hydra.engine.signature import accepted_by, difference, seen_by_caller
 from turbo_hydra.engine.targets import ResolutionError, Site, resolve
+
+
+class Shadow(Protocol):
+    """Runs the original beside the replacement; the engine itself knows nothing of tensors."""
+
+    def __call__(self, original: Any, replacement: Any) -> Any:
+        """A function that is called in place of `replacement`, except under a compiler."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """What was found, as plain JSON data."""
 
 
 @dataclass
@@ -56,6 +66,7 @@ class PreparedMember:
     stale_holders: list[str] = field(default_factory=list)
     rebound: list[str] = field(default_factory=list)
     shared_with: str | None = None
+    shadow: Shadow | None = None
     _replacement: Any = None
     _condition: Any = None
     _built: tuple[Any, Any] | None = None
@@ -115,7 +126,7 @@ class PreparedMember:
             self._check_evidence(self.site, selection, reader)
         self._load_objects()
         if self._replacement is not None:
-            self.build(self.site.raw, count=selection.count_calls != "off" and not self.member.observer)
+            self.build(self.site.raw, count=selection.counts and not self.member.observer)
 
     def resolve_late(self, selection: Selection, reader: LiveReader) -> None:
         """What `prepare` does, once a pending target has come into being."""
@@ -171,7 +182,7 @@ class PreparedMember:
 
     def _check_evidence(self, site: Site, selection: Selection, reader: LiveReader) -> None:
         target = self.member.target
-        live = reader.read(site.raw, site.name)
+        live = reader.read(site.raw, site.name, _home(site))
         self.place = live.place
         records = selection.evidence.get(target, ())
         check = check_evidence(self.group.id, target, records, live, installed_version)
@@ -230,7 +241,8 @@ class PreparedMember:
             return None
         self.hits = Hits() if count else None
         condition = self._condition if self.member.runtime_condition else None
-        chosen = dispatcher(original, made, hits=self.hits, condition=condition, label=self.label)
+        beside = self.shadow(original, made) if self.shadow is not None and self.hits is not None else None
+        chosen = dispatcher(original, made, hits=self.hits, condition=condition, label=self.label, eager=beside)
         return in_kind_of(original_raw, chosen)
 
     def _fits(self, original: Any, made: Any) -> bool:
@@ -277,6 +289,7 @@ class PreparedMember:
             "pending": self.pending,
             "shared_with": self.shared_with,
             "hits": self.hits.to_dict() if self.hits else None,
+            "shadow": self.shadow.to_dict() if self.shadow else None,
             "rebound": list(self.rebound),
             "stale_holders": list(self.stale_holders),
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ from turbo_hydra.engine.environment import config_checks, read_repository, snaps
 from turbo_hydra.engine.errors import OptimizationConfigError
 from turbo_hydra.engine.evidence import LiveReader
 from turbo_hydra.engine.import_members import PreparedImport
-from turbo_hydra.engine.members import PreparedMember
+from turbo_hydra.engine.members import PreparedMember, Shadow
 from turbo_hydra.engine.objects import load_object, replacement_hash
 from turbo_hydra.engine.order import execution_order
 from turbo_hydra.engine.prepared import PreparedExecution
@@ -128,10 +128,23 @@ class Plan:
         )
 
 
-def prepare(registry: Registry, selection: Selection) -> Plan:
+ShadowFactory = Callable[[int], Shadow]
+
+
+def prepare(registry: Registry, selection: Selection, shadow: ShadowFactory | None = None) -> Plan:
     """Make the plan: resolve, check and decide, without writing at any site.
 
     Modules of targets and replacements are imported, and wrapper factories are called.
+
+    Parameters
+    ----------
+    registry : Registry
+        The groups.
+    selection : Selection
+        What is asked for.
+    shadow : callable, optional
+        Makes what compares a member with its original over a number of calls; used where `selection.shadow_calls` is
+        not 0.
 
     Raises
     ------
@@ -156,7 +169,7 @@ def prepare(registry: Registry, selection: Selection) -> Plan:
         # Import groups are in force before any other target is resolved.
         for item in groups.values():
             if item.decision == "apply" and item.group.is_import_group is imports:
-                _prepare_group(item, plan, reader, loaded)
+                _prepare_group(item, plan, reader, loaded, shadow)
                 _decide(item, selection, config_failures)
         if imports:
             _install_imports(plan)
@@ -186,12 +199,16 @@ def _is_observer(group: Group) -> bool:
     return all(member.observer for member in group.members)
 
 
-def _prepare_group(item: PreparedGroup, plan: Plan, reader: LiveReader, loaded: frozenset[str]) -> None:
+def _prepare_group(
+    item: PreparedGroup, plan: Plan, reader: LiveReader, loaded: frozenset[str], shadow: ShadowFactory | None
+) -> None:
     group, selection = item.group, plan.selection
     for member in group.members:
         kind = PreparedImport if group.is_import_group else PreparedMember
         prepared = kind(group, member, item.options)
         item.members.append(prepared)
+        if shadow is not None and selection.shadow_calls and not member.observer and not group.is_import_group:
+            prepared.shadow = shadow(selection.shadow_calls)
         prepared.prepare(selection, reader, loaded)
     if group.compatibility_check is not None:
         item.checks.append(_ask(group, item, plan))

@@ -62,6 +62,11 @@ class Selection:
     count_calls: Literal["auto", "off"] = "auto"
     repository: Path | None = None
 
+    @property
+    def counts(self) -> bool:
+        """Whether calls are counted; shadow mode counts what it compares."""
+        return self.count_calls != "off" or self.shadow_calls > 0
+
     def is_forced(self, id: str) -> bool:
         """Whether `force` names the group."""
         return matches(id, self.force)

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Installed distributions: their versions, and which of them a module comes from."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import sys
+
+from packaging.version import InvalidVersion, Version
+
+
+@functools.cache
+def installed_version(dist: str) -> str | None:
+    """The public version of an installed distribution, None where there is none; `python` is the interpreter's."""
+    if dist == "python":
+        return f"{sys.version_info.major}.{sys.version_info.minor}"
+    try:
+        version = importlib.metadata.version(dist)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    try:
+        return Version(version).public
+    except InvalidVersion:
+        return version
+
+
+def distribution_of(module: str) -> str | None:
+    """Name of the distribution that installed the top package of `module`, None where none did."""
+    return _distributions().get(module.split(".")[0])
+
+
+@functools.cache
+def _distributions() -> dict[str, str]:
+    return {top: names[0] for top, names in importlib.metadata.packages_distributions().items()}
