@@ -122,8 +122,12 @@ def _json(value: object) -> str:
 
 
 def _record_order(record: EvidenceRecord) -> tuple[Any, ...]:
-    numbers = tuple(int(part) for part in re.findall(r"\d+", record.version or ""))
-    return (record.dist or "", numbers, record.version or "", record.source or "", record.artifact or "")
+    return (record.dist or "", version_order(record.version), record.source or "", record.artifact or "")
+
+
+def version_order(version: str | None) -> tuple[tuple[int, ...], str]:
+    """What sorts versions by their numbers, whatever else is in them."""
+    return tuple(int(part) for part in re.findall(r"\d+", version or "")), version or ""
 
 
 def _record(item: Field) -> EvidenceRecord:

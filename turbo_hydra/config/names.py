@@ -9,6 +9,7 @@ from turbo_hydra.config.fields import did_you_mean
 from turbo_hydra.config.schema import OptimizationConfig
 from turbo_hydra.engine.declarations import Group
 from turbo_hydra.engine.errors import OptimizationConfigError
+from turbo_hydra.engine.plan import make_options
 from turbo_hydra.engine.registry import Registry
 from turbo_hydra.engine.selection import matches
 
@@ -46,6 +47,7 @@ def check_names(config: OptimizationConfig, registry: Registry) -> None:
             if name not in group.option_names:
                 what = did_you_mean(name, group.option_names) or "; the group has no options"
                 raise OptimizationConfigError(f"{_source(config)}unknown option 'options.{id}.{name}'{what}")
+        make_options(group, values)
     for key in ("only", "disable", "force"):
         for pattern in getattr(config, key) or ():
             if not _WILD.intersection(pattern):

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a selection of groups fits together: dependencies, order, conflicts; found without importing a target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from turbo_hydra.config.fields import did_you_mean
+from turbo_hydra.config.static.objects import Defined
+from turbo_hydra.config.static.reader import StaticReader
+from turbo_hydra.engine.declarations import Group, Member
+from turbo_hydra.engine.errors import OptimizationConfigError
+from turbo_hydra.engine.order import execution_order
+from turbo_hydra.engine.registry import Registry
+
+OBJECT_KINDS = frozenset({"replace", "wrap"})
+
+
+def closure(groups: Mapping[str, bool], registry: Registry) -> dict[str, bool]:
+    """The selection with all that its groups depend on, in the order in which they are applied.
+
+    Raises
+    ------
+    OptimizationConfigError
+        If a dependency is switched off, unknown, or part of a circle.
+    """
+    chosen = dict(groups)
+    waiting = [id for id, on in groups.items() if on]
+    while waiting:
+        id = waiting.pop(0)
+        group = registry.groups[id]
+        for needed in group.depends_on:
+            if registry.get(needed) is None:
+                raise OptimizationConfigError(
+                    f"{group.place}: group '{id}' depends on '{needed}', which no catalog of the recipe declares"
+                    f"{did_you_mean(needed, registry.groups)}"
+                )
+            if chosen.get(needed) is False:
+                raise OptimizationConfigError(
+                    f"{group.place}: group '{id}' is on and depends on '{needed}', which is off; switch both on or off"
+                )
+            if needed not in chosen:
+                chosen[needed] = True
+                waiting.append(needed)
+    depends_on = {id: registry.groups[id].depends_on for id in chosen}
+    declared = [id for id in registry.groups if id in chosen]
+    order, circle = execution_order(declared, depends_on)
+    if circle:
+        raise OptimizationConfigError(f"these groups depend on one another in a circle: {', '.join(circle)}")
+    return {id: chosen[id] for id in order}
+
+
+def conflicts(groups: Iterable[Group], reader: StaticReader) -> list[str]:
+    """Sentences about members that cannot both be applied, each with both places."""
+    said: list[str] = []
+    places: dict[str, tuple[Group, Member]] = {}
+    classes: dict[str, tuple[Group, Member]] = {}
+    ordered = [(group, member) for group in groups for member in group.members if not member.observer]
+    for group, member in ordered:
+        for path in member.paths:
+            key, is_class = site_key(path, reader)
+            other = places.setdefault(key, (group, member))
+            if other[1] is not member and not (other[1].stack and member.stack):
+                same = (other[1].kind, other[1].replacement) == (member.kind, member.replacement)
+                how = "the same change; keep one of the two" if same else "different changes; keep one of the two"
+                said.append(_sentence(other, (group, member), f"both declare '{path}', {how}"))
+            if is_class:
+                classes[key] = group, member
+    for group, member in ordered:
+        key, _ = site_key(member.target, reader)
+        outer = classes.get(key.rpartition(".")[0])
+        if outer is not None and outer[1] is not member:
+            said.append(_sentence(outer, (group, member), "the first replaces the class that the second changes"))
+    return list(dict.fromkeys(said))
+
+
+def site_key(path: str, reader: StaticReader) -> tuple[str, bool]:
+    """One key for all paths that lead to one definition, and whether it is a class."""
+    thing = reader.names.resolve(path)
+    if isinstance(thing, Defined):
+        return f"{thing.module.name}:{thing.found.qualname}".replace(":", "."), type(thing.node).__name__ == "ClassDef"
+    return path, False
+
+
+def _sentence(first: tuple[Group, Member], second: tuple[Group, Member], what: str) -> str:
+    return (
+        f"group '{first[0].id}' ({first[1].place}) and group '{second[0].id}' ({second[1].place}): {what}"
+        if first[0] is not second[0]
+        else f"group '{first[0].id}' ({first[1].place} and {second[1].place}): {what}"
+    )
