@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from turbo_hydra.engine.report import OptimizationReport
 
 
-# The meter's observers: no optimization, so no config names them, and `optimization.enabled=false` leaves them in place.
+# The meter's observers: no optimization, so no config names them, and `optimization.enabled=false` leaves them there.
 OBSERVERS = "turbo_hydra.measure.catalog"
 
 
