@@ -78,7 +78,7 @@ def site_key(path: str, reader: StaticReader) -> tuple[str, bool]:
     """One key for all paths that lead to one definition, and whether it is a class."""
     thing = reader.names.resolve(path)
     if isinstance(thing, Defined):
-        return f"{thing.module.name}:{thing.found.qualname}".replace(":", "."), type(thing.node).__name__ == "ClassDef"
+        return f"{thing.module.name}:{thing.qualname}".replace(":", "."), type(thing.node).__name__ == "ClassDef"
     return path, False
 
 

@@ -124,8 +124,8 @@ def generate(request: Request) -> Generated:
         targets,
         {group.id: digest for group in chosen if (digest := replacement_hash(group)) is not None},
         {
-            "repository": repository,
-            "commit": commit,
+            "repository": repository if recipe.model else None,
+            "commit": commit if recipe.model else None,
             "recipe_sha256": hashlib.sha256(request.recipe.read_bytes()).hexdigest(),
             "generator": _version(),
             "distributions": _distributions(targets, request.wheels),

@@ -78,14 +78,14 @@ def _layers(names: Names, module: Module, decorator: ast.expr) -> list[str] | No
     thing = names.expression(module, expression, module.scope)
     if not isinstance(thing, Defined) or isinstance(thing.node, ast.ClassDef) or thing.node.decorator_list:
         return None
-    home = f"{thing.module.name}.{thing.found.qualname}"
+    home = f"{thing.module.name}.{thing.qualname}"
     if home in _PLAIN:
         return []
     if home in _KNOWN:
         return [_KNOWN[home]]
     if called:
         return _of_factory(names, thing)
-    return _of_decorator(names, thing.module, thing.node, thing.found.qualname)
+    return _of_decorator(names, thing.module, thing.node, thing.qualname)
 
 
 def _of_factory(names: Names, thing: Defined) -> list[str] | None:
@@ -98,7 +98,7 @@ def _of_factory(names: Names, thing: Defined) -> list[str] | None:
     node = inner[chosen.pop()]
     if node.decorator_list:
         return None
-    return _of_decorator(names, thing.module, node, f"{thing.found.qualname}.<locals>.{node.name}")
+    return _of_decorator(names, thing.module, node, f"{thing.qualname}.<locals>.{node.name}")
 
 
 def _of_decorator(names: Names, module: Module, node: Definition, qualname: str) -> list[str] | None:

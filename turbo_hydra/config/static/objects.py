@@ -69,8 +69,8 @@ class Defined:
     """A definition in a module; several for the accessors of a property."""
 
     module: Module
+    qualname: str
     parts: tuple[Found, ...]
-    kind: str
 
     @property
     def found(self) -> Found:
@@ -85,7 +85,7 @@ class Defined:
     @cached_property
     def scope(self) -> Scope:
         """What a class body binds."""
-        return Scope(self.node.body)
+        return Scope(self.node.body, f"{self.qualname}.")
 
 
 Thing: TypeAlias = Module | Defined | Unseen | Absent
@@ -163,7 +163,7 @@ class Names:
             return below or Unseen(module.problem)
         bindings = module.scope.get(name)
         if bindings:
-            return self._bound(module, bindings, name, module.scope, "")
+            return self._bound(module, bindings, name, module.scope)
         for star in reversed(module.scope.stars):
             source = self.module(self._absolute(module, star.module or ""))
             thing = self.attribute(source, name) if source is not None and not name.startswith("_") else None
@@ -178,20 +178,18 @@ class Names:
 
     def member(self, cls: Defined, name: str) -> Thing:
         """What a class's attribute is: its own, or that of the first base in resolution order that has it."""
-        override = cls.module.scope.attributes.get((cls.found.qualname, name))
+        override = cls.module.scope.attributes.get((cls.qualname, name))
         if override is not None:
-            return Unseen(
-                f"{cls.module.file.file}:{override} assigns '{cls.found.qualname}.{name}' after the class body"
-            )
+            return Unseen(f"{cls.module.file.file}:{override} assigns '{cls.qualname}.{name}' after the class body")
         for place in self.resolution_order(cls):
             if isinstance(place, (Unseen, Absent)):
                 return Unseen(f"'{name}' is inherited, and {place.reason}")
             bindings = place.scope.get(name)
             if bindings:
-                return self._bound(place.module, bindings, name, place.scope, place.found.qualname + ".")
+                return self._bound(place.module, bindings, name, place.scope)
             if is_decorated_as(place.node, "dataclass", "total_ordering", "attrs", "define") and name.startswith("__"):
-                return Unseen(f"'{name}' may be made by a decorator of class {place.found.qualname}")
-        return Absent(f"class {cls.found.qualname} has no '{name}'")
+                return Unseen(f"'{name}' may be made by a decorator of class {place.qualname}")
+        return Absent(f"class {cls.qualname} has no '{name}'")
 
     def resolution_order(self, cls: Defined) -> list[Defined | Unseen | Absent]:
         """The classes that an attribute is looked up in, as in `__mro__`; what cannot be seen stands for itself."""
@@ -209,14 +207,14 @@ class Names:
         if isinstance(thing, Defined) and isinstance(thing.node, ast.ClassDef):
             return thing
         reason = thing.reason if isinstance(thing, (Unseen, Absent)) else "it is no class statement"
-        return Unseen(f"base '{text}' of class {cls.found.qualname} cannot be seen: {reason}")
+        return Unseen(f"base '{text}' of class {cls.qualname} cannot be seen: {reason}")
 
     def expression(self, module: Module, expression: ast.expr, scope: Scope) -> Thing:
         """What a name or a dotted name means in a module, inside `scope`."""
         if isinstance(expression, ast.Name):
             bindings = scope.get(expression.id) if scope is not module.scope else []
             if bindings:
-                return self._bound(module, bindings, expression.id, scope, "")
+                return self._bound(module, bindings, expression.id, scope)
             thing = self.in_module(module, expression.id)
             if isinstance(thing, Absent) and hasattr(builtins, expression.id):
                 return Unseen(f"'{expression.id}' is built in")
@@ -241,13 +239,13 @@ class Names:
         base = self._absolute(module, binding.module)
         return base if binding.attribute is None else f"{base}.{binding.attribute}"
 
-    def _bound(self, module: Module, bindings: list[Binding], name: str, scope: Scope, prefix: str) -> Thing:
+    def _bound(self, module: Module, bindings: list[Binding], name: str, scope: Scope) -> Thing:
         if len(bindings) > 1 and is_decorated_as(bindings[0].node, "property", "cached_property", "getter"):
-            return self._property(module, bindings, name)
+            return self._property(module, bindings, name, scope)
         if len(bindings) > 1:
             lines = ", ".join(str(binding.line) for binding in bindings)
             return Unseen(
-                f"{module.file.file} binds '{prefix}{name}' on lines {lines}; which one runs is not in the text"
+                f"{module.file.file} binds '{scope.prefix}{name}' on lines {lines}; which one runs is not in the text"
             )
         return self._one(module, bindings[0], name, scope)
 
@@ -257,8 +255,7 @@ class Names:
             found = module.index.at(first_line(node), node.name) if module.index else None
             if found is None:
                 return Unseen(f"{module.file.file}:{binding.line} cannot be read again")
-            kind = "property" if is_decorated_as(node, "property") else type(node).__name__
-            return Defined(module, (found,), kind)
+            return Defined(module, scope.prefix + node.name, (found,))
         if binding.module is not None:
             return self._imported(module, binding)
         if isinstance(node, ast.Delete):
@@ -269,7 +266,7 @@ class Names:
             return Unseen(f"{module.file.file}:{binding.line} makes '{name}' by an expression: {_short(node)}")
         return Unseen(f"{module.file.file}:{binding.line} binds '{name}'")
 
-    def _property(self, module: Module, bindings: list[Binding], name: str) -> Thing:
+    def _property(self, module: Module, bindings: list[Binding], name: str, scope: Scope) -> Thing:
         accessors: dict[str, Found] = {}
         for binding in bindings:
             node = binding.node
@@ -281,7 +278,7 @@ class Names:
             kind = next((item for item in ("setter", "deleter") if is_decorated_as(found.node, item)), "getter")
             accessors[kind] = found
         parts = tuple(accessors[kind] for kind in ("getter", "setter", "deleter") if kind in accessors)
-        return Defined(module, parts, "property")
+        return Defined(module, scope.prefix + name, parts)
 
     def _imported(self, module: Module, binding: Binding) -> Thing:
         name = self._absolute(module, binding.module or "")
@@ -318,7 +315,7 @@ def _short(node: ast.expr) -> str:
 
 def _linear(names: Names, cls: Defined, below: tuple[Definition, ...]) -> list[Defined | Unseen | Absent]:
     if cls.node in below:
-        return [Unseen(f"class {cls.found.qualname} is its own base")]
+        return [Unseen(f"class {cls.qualname} is its own base")]
     if not isinstance(cls.node, ast.ClassDef):
         return []
     bases = [base for item in cls.node.bases if (base := names.base(cls, item)) is not None]

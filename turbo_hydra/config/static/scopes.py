@@ -37,9 +37,18 @@ class Binding:
 
 
 class Scope:
-    """The names that a body binds, each with its bindings in the order of the text."""
+    """The names that a body binds, each with its bindings in the order of the text.
 
-    def __init__(self, body: Iterable[ast.stmt]) -> None:
+    Parameters
+    ----------
+    body : iterable of ast.stmt
+        The statements of a module or class.
+    prefix : str
+        What the qualified names of its definitions begin with.
+    """
+
+    def __init__(self, body: Iterable[ast.stmt], prefix: str = "") -> None:
+        self.prefix = prefix
         self.names: dict[str, list[Binding]] = {}
         self.stars: list[Binding] = []
         self.attributes: dict[tuple[str, str], int] = {}
