@@ -1,0 +1,487 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is read of objects that are there: the text of their definition, and the layers around it."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import linecache
+import os
+import sys
+import zipfile
+from pathlib import Path
+from textwrap import dedent
+from typing import TYPE_CHECKING
+
+import pytest
+
+from turbo_hydra.engine.canonical import ast_hash
+from turbo_hydra.engine.checks import Check, check_evidence
+from turbo_hydra.engine.evidence import EvidenceRecord, LiveEvidence, LiveReader, unwrapped
+from turbo_hydra.engine.targets import resolve
+
+if TYPE_CHECKING:
+    from tests.engine.conftest import Lab
+
+
+def sha(text: str) -> str:
+    return "source-v1:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def read(lab: Lab, target: str) -> LiveEvidence:
+    site = resolve(lab.path(target), "global")
+    return LiveReader().read(site.raw, site.name)
+
+
+DECORATORS = """
+    import functools
+
+    def polite(function):
+        @functools.wraps(function)
+        def layer(*args, **kwargs):
+            return function(*args, **kwargs)
+        return layer
+
+    def rude(function):
+        def other(*args, **kwargs):
+            return function(*args, **kwargs)
+        return other
+
+    class Holder:
+        def __init__(self, function):
+            functools.update_wrapper(self, function)
+        def __call__(self, *args):
+            return self.__wrapped__(*args)
+"""
+
+# Definition, and the text whose hash its evidence is.
+KINDS = {
+    "f": ("def f(x):\n    return x\n", "def f(x):\n    return x\n"),
+    "g": ("async def g(x):\n    return x\n", "async def g(x):\n    return x\n"),
+    "C": ("class C:\n    x = 1\n", "class C:\n    x = 1\n"),
+    "C.m": ("class C:\n    def m(self):\n        return 1\n", "def m(self):\n    return 1\n"),
+    "C.s": (
+        "class C:\n    @staticmethod\n    def s():\n        return 1\n",
+        "@staticmethod\ndef s():\n    return 1\n",
+    ),
+    "C.c": (
+        "class C:\n    @classmethod\n    def c(cls):\n        return 1\n",
+        "@classmethod\ndef c(cls):\n    return 1\n",
+    ),
+    "C.p": ("class C:\n    @property\n    def p(self):\n        return 1\n", "@property\ndef p(self):\n    return 1\n"),
+    "C.k": (
+        "import functools\nclass C:\n    @functools.cached_property\n    def k(self):\n        return 1\n",
+        "@functools.cached_property\ndef k(self):\n    return 1\n",
+    ),
+    "C.D.m": (
+        "class C:\n    class D:\n        def m(self):\n            return 1\n",
+        "def m(self):\n    return 1\n",
+    ),
+    "C.D": ("class C:\n    class D:\n        x = 1\n", "class D:\n    x = 1\n"),
+    "C._C__hidden": (
+        "class C:\n    def __hidden(self, __x):\n        return __x\n",
+        "def __hidden(self, __x):\n    return __x\n",
+    ),
+    "h": (
+        "import functools\n@functools.lru_cache(maxsize=None)\ndef h(x):\n    return x\n",
+        "@functools.lru_cache(maxsize=None)\ndef h(x):\n    return x\n",
+    ),
+    "p": (
+        "import functools\ndef f(x, y):\n    return x\np = functools.partial(f, 1)\n",
+        "def f(x, y):\n    return x\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_each_kind_is_hashed_by_the_text_of_its_definition(lab: Lab, name: str) -> None:
+    module, text = KINDS[name]
+    path = lab.write("lib", module)
+    found = read(lab, f"lib.{name}")
+    assert found.source == sha(text)
+    assert found.ast == ast_hash(text)
+    assert found.place is not None
+    assert found.place.file == str(path)
+    assert path.read_text().splitlines()[found.place.line - 1].strip() == text.splitlines()[0]
+
+
+def test_a_property_hashes_all_its_accessors(lab: Lab) -> None:
+    getter = "@property\ndef p(self):\n    return 1\n"
+    setter = "@p.setter\ndef p(self, value):\n    pass\n"
+    body = "".join(f"    {line}\n" for line in (getter + setter).splitlines())
+    lab.write("lib", "class C:\n" + body)
+    assert read(lab, "lib.C.p").source == sha(getter + setter)
+
+
+def test_accessors_with_text_at_the_margin_have_evidence(lab: Lab) -> None:
+    lab.write("lib", 'class C:\n    @property\n    def p(self):\n        return """a\nb\n"""\n')
+    found = read(lab, "lib.C.p")
+    assert found.ast == ast_hash('@property\ndef p(self):\n    return """a\nb\n"""\n')
+
+
+def test_a_layer_that_copies_names_is_seen_and_so_is_one_that_does_not(lab: Lab) -> None:
+    lab.write("deco", DECORATORS)
+    path = lab.write(
+        "lib",
+        """
+        from .deco import polite, rude
+
+        @polite
+        @rude
+        def f(x):
+            return x
+        """,
+    )
+    found = read(lab, "lib.f")
+    deco = lab.path("deco")
+    assert found.chain == (f"{deco}:polite.<locals>.layer", f"{deco}:rude.<locals>.other")
+    assert found.source == sha("@polite\n@rude\ndef f(x):\n    return x\n")
+    assert [layer.place.line for layer in found.layers if layer.place] == [5, 11]
+    assert found.place is not None
+    assert (found.place.file, found.place.line) == (str(path), 4)
+
+
+def test_functions_under_one_decorator_share_its_code_and_not_their_evidence(lab: Lab) -> None:
+    lab.write("deco", DECORATORS)
+    lab.write(
+        "lib",
+        """
+        from .deco import polite, rude
+
+        @polite
+        def f(x):
+            return x
+
+        @polite
+        def g(x):
+            return -x
+
+        @rude
+        def h(x):
+            return x
+
+        @rude
+        def i(x):
+            return -x
+        """,
+    )
+    module = lab.load("lib")
+    assert module.f.__code__ is module.g.__code__
+    assert len({read(lab, f"lib.{name}").source for name in "fghi"}) == 4
+
+
+def test_layers_that_are_objects_are_named_by_their_type(lab: Lab) -> None:
+    lab.write("deco", DECORATORS)
+    lab.write(
+        "lib",
+        """
+        import functools
+        from .deco import Holder
+
+        @Holder
+        def f(x):
+            return x
+
+        @functools.lru_cache(None)
+        def g(x):
+            return x
+
+        h = functools.partial(f, 1)
+        """,
+    )
+    holder = f"{lab.path('deco')}:Holder"
+    assert read(lab, "lib.f").chain == (holder,)
+    assert read(lab, "lib.g").chain == ("functools:_lru_cache_wrapper",)
+    assert read(lab, "lib.h").chain == ("functools:partial", holder)
+
+
+def test_a_closure_that_holds_two_functions_of_the_name_hides_neither(lab: Lab) -> None:
+    lab.write(
+        "lib",
+        """
+        def choose(first, second):
+            def f(x):
+                return first(x) if x else second(x)
+            return f
+
+        def make(value):
+            def f(x):
+                return value
+            return f
+
+        f = choose(make(1), make(2))
+        """,
+    )
+    found = read(lab, "lib.f")
+    assert found.chain == ()
+    assert found.source == sha("def f(x):\n    return first(x) if x else second(x)\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("exec('def f(x): return x')", "made by exec"),
+        ("f = lambda x: x", "a lambda has no definition of its own"),
+        ("f = len", "has no Python source"),
+        ("f = type('f', (), {'x': 1})", "its file defines class f 0 times"),
+        ("if True:\n    class f:\n        x = 1\nelse:\n    class f:\n        x = 2", "defines class f 2 times"),
+    ],
+)
+def test_what_has_no_evidence_says_why(lab: Lab, text: str, reason: str) -> None:
+    lab.write("lib", text)
+    found = read(lab, "lib.f")
+    assert (found.source, found.ast) == (None, None)
+    assert reason in found.reason
+
+
+def test_of_two_classes_of_one_name_the_one_that_is_there_is_hashed(lab: Lab) -> None:
+    lab.write(
+        "lib",
+        """
+        import sys
+        if sys.argv is None:
+            class C:
+                def m(self):
+                    return 1
+        else:
+            class C:
+                def m(self):
+                    return 2
+        """,
+    )
+    assert read(lab, "lib.C").source == sha("class C:\n    def m(self):\n        return 2\n")
+
+
+def test_lines_are_counted_as_python_counts_them(lab: Lab) -> None:
+    lab.write("lib", "x = 'a\x0cb\x1c\u2028'\n\x0c\ndef f(x):\n    return x\n")
+    assert read(lab, "lib.f").source == sha("def f(x):\n    return x\n")
+
+
+def test_files_with_other_line_ends_or_a_byte_order_mark_are_read_as_python_reads_them(lab: Lab) -> None:
+    path = lab.write("lib", "")
+    path.write_bytes(b"\xef\xbb\xbfx = 1\r\ndef f(x):\r\n    return x\r\n")
+    assert read(lab, "lib.f").source == sha("def f(x):\n    return x\n")
+
+
+def test_a_file_in_another_encoding_is_read_in_it(lab: Lab) -> None:
+    path = lab.write("lib", "")
+    path.write_bytes("# -*- coding: latin-1 -*-\ndef f(x):\n    return 'é'\n".encode("latin-1"))
+    assert read(lab, "lib.f").source == sha("def f(x):\n    return 'é'\n")
+
+
+def test_a_module_in_an_archive_has_evidence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with zipfile.ZipFile(tmp_path / "packed.zip", "w") as archive:
+        archive.writestr("packed_in_a_zip.py", "def f(x):\n    return x\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "packed.zip"))
+    module = importlib.import_module("packed_in_a_zip")
+    monkeypatch.delitem(sys.modules, "packed_in_a_zip")
+    assert LiveReader().read(module.f, "f").source == sha("def f(x):\n    return x\n")
+
+
+def test_a_module_without_its_source_has_none(lab: Lab) -> None:
+    path = lab.write("lib", "def f(x):\n    return x\n")
+    module = lab.load("lib")
+    path.unlink()
+    linecache.checkcache(str(path))
+    found = LiveReader().read(module.f, "f")
+    assert found.source is None
+    assert str(path) in found.reason
+
+
+@pytest.mark.parametrize(
+    "edited",
+    [
+        "\n\ndef f(x):\n    return x + 1\n",
+        "def g(x):\n    return x + 1\n",
+        "def f(x, y):\n    return x + 1\n",
+        "def f(x):\n    return x + 2\n",
+        "def f(x):\n    return x + True\n",
+        "def f(x):\n    return x - 1\n",
+        "def f(x):\n    return y + 1\n",
+        "def f(x):\n    def g():\n        return 2\n    return x + 1\n",
+        "def f(x:\n",
+    ],
+    ids=["moved", "renamed", "parameter", "constant", "type", "operator", "name", "nested", "syntax"],
+)
+@pytest.mark.parametrize("target", ["f", "C.f", "C"])
+def test_a_file_that_was_edited_after_its_import_is_no_evidence_for_what_was_imported(
+    lab: Lab, target: str, edited: str
+) -> None:
+    def text(function: str) -> str:
+        if target == "f":
+            return function
+        return "class C:\n" + "".join(f"    {line}\n" for line in function.splitlines())
+
+    path = lab.write("lib", text("def f(x):\n    return x + 1\n"))
+    lab.load("lib")
+    path.write_text(text(edited))
+    found = read(lab, f"lib.{target}")
+    assert found.source is None, "the text of the file would be taken for the code that was loaded"
+    assert found.reason
+
+
+def test_a_file_that_was_only_touched_or_grew_at_its_end_still_is(lab: Lab) -> None:
+    text = 'def f(x, y=(1, 2.0)):\n    """Doc."""\n    z = [i for i in x if i in {1, 2}]\n    return lambda: z\n'
+    path = lab.write("lib", text)
+    lab.load("lib").f(range(3))
+    path.write_text(text + "\n# a comment\n")
+    os.utime(path, (4e9, 4e9))
+    assert read(lab, "lib.f").source == sha(text)
+
+
+def test_unwrapping_ends_where_layers_go_in_a_circle() -> None:
+    def f() -> None:
+        pass
+
+    f.__wrapped__ = f  # type: ignore[attr-defined]
+    inner, layers = unwrapped(f, "f")
+    assert inner is f
+    assert len(layers) > 1
+
+
+RECORD = EvidenceRecord(source="source-v1:a", ast="ast-v1:a", chain=("m:layer",), file="lib.py")
+
+
+def seen(source: str | None, tree: str | None, reason: str = "") -> LiveEvidence:
+    return LiveEvidence(source, (), None, reason, tree=None if tree is None else lambda: tree)
+
+
+LIVE = seen("source-v1:a", "ast-v1:a")
+
+
+def check(
+    records: tuple[EvidenceRecord, ...],
+    live: LiveEvidence,
+    versions: dict[str, str] | None = None,
+    target: str = "lib.f",
+) -> Check:
+    installed = versions or {}
+    return check_evidence("a.x", target, records, live, installed.get)
+
+
+def test_source_or_tree_is_enough() -> None:
+    record = EvidenceRecord(source="source-v1:a", ast="ast-v1:a")
+    assert check((record,), LIVE).status == "pass"
+    assert check((record,), seen("source-v1:b", "ast-v1:a")).message == "ast-v1"
+    assert check((record,), seen("source-v1:a", "ast-v1:b")).message == "source-v1"
+    assert check((record,), seen("source-v1:b", "ast-v1:b")).code == "evidence.changed"
+
+
+def test_none_matches_nothing() -> None:
+    assert check((EvidenceRecord(source=None, ast=None),), LIVE).code == "evidence.changed"
+    unreadable = seen(None, None, "it was made by exec")
+    found = check((EvidenceRecord(source=None, ast=None),), unreadable)
+    assert (found.code, found.status) == ("evidence.unreadable", "fail")
+    assert "made by exec" in found.message
+
+
+def test_no_record_is_a_failure_that_may_be_forced() -> None:
+    found = check((), LIVE)
+    assert (found.code, found.status, found.forceable) == ("evidence.missing", "fail", True)
+    assert "turbo-opt generate" in found.message
+
+
+def test_one_of_several_recorded_states_is_enough() -> None:
+    other = EvidenceRecord(source="source-v1:b", ast="ast-v1:b")
+    same = EvidenceRecord(source="source-v1:a", ast="ast-v1:a")
+    assert check((other, same), LIVE).status == "pass"
+
+
+def test_only_records_of_the_installed_version_count() -> None:
+    records = (
+        EvidenceRecord("torch", "2.10.0", "source-v1:a", "ast-v1:a"),
+        EvidenceRecord("torch", "2.11.0", "source-v1:b", "ast-v1:b"),
+    )
+    assert check(records, LIVE, {"torch": "2.10.0"}).status == "pass"
+    assert check(records, LIVE, {"torch": "2.11.0"}).code == "evidence.changed"
+    found = check(records, LIVE, {"torch": "2.12.0"})
+    assert (found.code, found.forceable) == ("evidence.version", True)
+    for said in ("2.10.0, 2.11.0", "torch 2.12.0", "--wheel"):
+        assert said in found.message
+    assert "torch is not installed" in check(records, LIVE).message
+
+
+def test_a_chain_is_compared_in_full() -> None:
+    assert check((RECORD,), LIVE).code == "evidence.changed"
+    assert "lost layers" in check((RECORD,), LIVE).message
+
+
+def test_a_record_survives_its_json_form() -> None:
+    for record in (RECORD, EvidenceRecord(chain=None), EvidenceRecord("t", "1", artifact="artifact-v1:x")):
+        assert EvidenceRecord.from_dict(record.to_dict()) == record
+    assert EvidenceRecord(chain=None).to_dict()["chain"] == "unseen"
+
+
+def test_a_foreign_wrapper_is_named_with_file_and_line(lab: Lab) -> None:
+    deco = lab.write("deco", DECORATORS)
+    lab.write("lib", "def f(x):\n    return x\n")
+    lab.write("new", "def f(*args, **kwargs):\n    return args\n")
+    lab.group("it", lab.replace("lib.f", "new.f"))
+    lab.record()
+    module = lab.load("lib")
+    for name, line in (("polite", 5), ("rude", 11)):
+        original = module.f
+        module.f = getattr(lab.load("deco"), name)(original)
+        lab.plan()
+        assert lab.codes() == ["evidence.foreign_wrapper"]
+        assert f"({deco}:{line})" in lab.message()
+        assert f"{lab.path('deco')}:{name}" in lab.message()
+        assert lab.decision() == "block"
+        lab.apply(force=("it",))
+        assert lab.status() == "applied"
+        assert lab.member()["evidence"] == "forced"
+        lab.engines[-1].undo()
+        module.f = original
+
+
+def test_a_decorator_that_was_taken_away_is_a_change(lab: Lab) -> None:
+    lab.write("deco", DECORATORS)
+    lab.write("lib", "from .deco import polite\n@polite\ndef f(x):\n    return x\n")
+    lab.write("new", "def f(*args, **kwargs):\n    return x\n")
+    lab.group("it", lab.replace("lib.f", "new.f"))
+    lab.record()
+    module = lab.load("lib")
+    module.f = module.f.__wrapped__
+    lab.plan()
+    assert lab.codes() == ["evidence.changed"]
+    assert "lost layers" in lab.message()
+
+
+def test_evidence_without_a_chain_allows_the_package_s_own_layers_and_no_foreign_one(lab: Lab) -> None:
+    lab.write("deco", DECORATORS)
+    lab.write("lib", "from .deco import polite\n@polite\ndef f(x):\n    return x\n")
+    live = read(lab, "lib.f")
+    record = EvidenceRecord(source=live.source, ast=live.ast, chain=None)
+    target = lab.path("lib.f")
+    assert check((record,), live, target=target).status == "pass"
+    assert check((record,), live, target="another.f").code == "evidence.foreign_wrapper"
+
+
+def test_evidence_read_twice_is_equal(lab: Lab) -> None:
+    lab.write("lib", "def f(x):\n    return x\nclass C:\n    def m(self): pass\n")
+    module, reader = lab.load("lib"), LiveReader()
+    for value, name in ((module.f, "f"), (module.C, "C"), (module.C.m, "m")):
+        first, second = reader.read(value, name), reader.read(value, name)
+        assert first.source is not None
+        assert (first.source, first.ast, first.layers, first.place) == (
+            second.source,
+            second.ast,
+            second.layers,
+            second.place,
+        )
+
+
+def test_a_definition_is_hashed_with_its_own_text_only(lab: Lab) -> None:
+    text = dedent(
+        '''
+        # before
+        def f(x):  # beside
+            """Doc."""
+            # inside
+            return x
+        # after
+        '''
+    )
+    lab.write("lib", text)
+    expected = 'def f(x):  # beside\n    """Doc."""\n    # inside\n    return x\n'
+    assert read(lab, "lib.f").source == sha(expected)
