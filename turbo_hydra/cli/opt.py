@@ -103,7 +103,12 @@ def generate(
             "--wheel", metavar="WHEEL", help="Also take the evidence of this version, from its wheel; repeatable."
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing output.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace an existing output; its records of other versions are kept.")
+    ] = False,
+    drop_versions: Annotated[
+        bool, typer.Option("--drop-versions", help="With --force: forget versions that are not read now.")
+    ] = False,
     untracked: Untracked = None,
     entry: Entry = None,
     pythonpath: PythonPath = None,
@@ -120,6 +125,7 @@ def generate(
             static=static,
             wheels=wheel or (),
             force=force,
+            keep_versions=not drop_versions,
             untracked=untracked or (),
             entry=entry,
             pythonpath=pythonpath or (),

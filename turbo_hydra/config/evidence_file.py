@@ -104,7 +104,7 @@ class Evidence:
 
     def to_text(self) -> str:
         """The canonical text: targets and groups sorted, records by distribution and version, one record a line."""
-        lines = ["{", f' "schema_version": {_json(SCHEMA_VERSION)},', f' "provenance": {_json(dict(self.provenance))},']
+        lines = ["{", f' "schema_version": {_json(SCHEMA_VERSION)},', *_provenance_lines(self.provenance)]
         targets = [
             f"  {_json(target)}: [\n"
             + ",\n".join(f"   {_json(record.to_dict())}" for record in sorted(self.targets[target], key=_record_order))
@@ -115,6 +115,16 @@ class Evidence:
         lines.append(' "targets": {' + ("\n" + ",\n".join(targets) + "\n }" if targets else "}") + ",")
         lines.append(' "replacements": {' + ("\n" + ",\n".join(replacements) + "\n }" if replacements else "}"))
         return "\n".join([*lines, "}"]) + "\n"
+
+
+def _provenance_lines(provenance: Mapping[str, Any]) -> list[str]:
+    entries = []
+    for key, value in provenance.items():
+        if isinstance(value, list) and value:
+            entries.append(f"  {_json(key)}: [\n" + ",\n".join(f"   {_json(item)}" for item in value) + "\n  ]")
+        else:
+            entries.append(f"  {_json(key)}: {_json(value)}")
+    return [' "provenance": {' + ("\n" + ",\n".join(entries) + "\n }," if entries else "},")]
 
 
 def _json(value: object) -> str:

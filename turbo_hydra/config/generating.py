@@ -52,6 +52,9 @@ class Request:
         Further versions of distributions.
     force : bool
         Whether an existing output is replaced.
+    keep_versions : bool
+        Whether an output that is replaced hands on its records of versions of distributions that are not read now:
+        a released version does not change, and not everyone has all its wheels at hand.
     untracked : sequence of str
         Globs of paths that may lie in the repository without being known to git.
     entry, pythonpath : str and sequence of str, optional
@@ -65,6 +68,7 @@ class Request:
     static: bool = False
     wheels: Sequence[Path] = ()
     force: bool = False
+    keep_versions: bool = True
     untracked: Sequence[str] = ()
     entry: str | None = None
     pythonpath: Sequence[str] = ()
@@ -119,6 +123,8 @@ def generate(request: Request) -> Generated:
         raise OptimizationConfigError("; ".join(problems))
     done = Generated(groups=len(groups))
     targets = _records(request, chosen, files, reader, done)
+    before = Evidence.read(evidence_file) if evidence_file.exists() and request.keep_versions else Evidence()
+    targets = _with_known_versions(targets, before)
     done.records = sum(map(len, targets.values()))
     evidence = Evidence(
         targets,
@@ -128,7 +134,7 @@ def generate(request: Request) -> Generated:
             "commit": commit if recipe.model else None,
             "recipe_sha256": hashlib.sha256(request.recipe.read_bytes()).hexdigest(),
             "generator": _version(),
-            "distributions": _distributions(targets, request.wheels),
+            "distributions": _distributions(targets, request.wheels, before),
         },
     )
     text = _config_text(request, recipe, groups, commit, evidence_file.name)
@@ -207,17 +213,32 @@ def _add_wheel(
             done.absent.append(f"{wheel.dist} {wheel.version}: {target} ({seen.reason})")
 
 
-def _distributions(targets: dict[str, tuple[EvidenceRecord, ...]], wheels: Sequence[Path]) -> list[dict[str, Any]]:
+def _with_known_versions(
+    targets: dict[str, tuple[EvidenceRecord, ...]], before: Evidence
+) -> dict[str, tuple[EvidenceRecord, ...]]:
+    found = {}
+    for target, records in targets.items():
+        read = {(record.dist, record.version) for record in records}
+        dists = {record.dist for record in records if record.dist is not None}
+        kept = (item for item in before.targets.get(target, ()) if item.dist in dists)
+        found[target] = (*records, *(item for item in kept if (item.dist, item.version) not in read))
+    return found
+
+
+def _distributions(
+    targets: dict[str, tuple[EvidenceRecord, ...]], wheels: Sequence[Path], before: Evidence
+) -> list[dict[str, Any]]:
     """Each distribution and version that has records, with the wheel it was read from where it was one."""
     read = {(wheel.dist, wheel.version): wheel.path for wheel in map(Wheel, wheels)}
-    pairs = {(item.dist, item.version) for records in targets.values() for item in records if item.dist is not None}
+    known = {(item["name"], item["version"]): item for item in before.provenance.get("distributions") or ()}
+    pairs = {(str(item.dist), str(item.version)) for records in targets.values() for item in records if item.dist}
     found: list[dict[str, Any]] = []
-    for dist, version in sorted(pairs, key=lambda pair: (str(pair[0]), version_order(pair[1]))):
+    for dist, version in sorted(pairs, key=lambda pair: (pair[0], version_order(pair[1]))):
+        path = read.get((dist, version))
         entry: dict[str, Any] = {"name": dist, "version": version}
-        path = read.get((str(dist), str(version)))
         if path is not None:
             entry.update(wheel=path.name, sha256=_sha256(path))
-        found.append(entry)
+        found.append(entry if path is not None else known.get((dist, version), entry))
     return found
 
 
