@@ -43,6 +43,7 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	cd examples/tiny_vla && ../../$(BIN)/mypy --config-file= --disallow-untyped-defs train.py evaluate.py tiny_vla
 
 format: $(READY)
 	$(BIN)/ruff check --fix .
