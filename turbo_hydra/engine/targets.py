@@ -144,6 +144,12 @@ def _walk(path: str, parts: list[str], count: int, scope: str | None) -> Site:
     if raw is ABSENT:
         raise ResolutionError("target.missing", f"'{path}' does not exist: {describe(owner)} has no '{name}'")
     _check_owner(path, owner, scope)
+    if not own and not isinstance(owner, (type, types.ModuleType)):
+        # Held by an instance, a function would not be bound to it.
+        cls = f"{type(owner).__module__}.{type(owner).__qualname__}"
+        raise ResolutionError(
+            "target.kind", f"'{path}' cannot be replaced on an instance: name it by its class, '{cls}.{name}'"
+        )
     kind = kind_of(owner, raw)
     if kind.refusal:
         raise ResolutionError("target.kind", f"'{path}' cannot be replaced: {kind.refusal}")
