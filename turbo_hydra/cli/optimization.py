@@ -51,7 +51,7 @@ def resolve(composed: Mapping[str, Any], hydra: HydraConf, cwd: Path) -> Optimiz
     else:
         config = _from_choice(data, sources)
     registry = load_catalogs(config)
-    check_names(config, registry)
+    check_names(config, registry, source=GROUP)
     for sentence in unmatched(config, registry):
         log.warning("optimization: %s", sentence)
     return config

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +37,13 @@ class State:
         HYDRA_FULL_ERROR as the user set it; the command overrides it for itself.
     started : bool
         Whether a job was begun: later errors are not mistakes on the command line.
-    status : int
-        Exit status of the last job.
+    statuses : list of int
+        Exit status of each job so far.
     """
 
     full_error: str | None = None
     started: bool = False
-    status: int = 0
+    statuses: list[int] = field(default_factory=list)
 
 
 state = State()
@@ -57,17 +57,18 @@ def train(cfg: DictConfig) -> int:
         os.environ[FULL_ERROR] = state.full_error
     hydra = HydraConfig.get()
     try:
-        state.status = _run(cfg, hydra)
+        status = _run(cfg, hydra)
     except (TurboHydraError, OmegaConfBaseException) as problem:
         from turbo_hydra.cli.train import fail
 
-        state.status = fail(sentence(problem))
+        status = fail(sentence(problem))
     finally:
         if ours is not None:
             os.environ[FULL_ERROR] = ours
-    if state.status and hydra.mode == RunMode.MULTIRUN:
-        raise JobFailed(state.status, str(hydra.runtime.output_dir))
-    return state.status
+    state.statuses.append(status)
+    if status and hydra.mode == RunMode.MULTIRUN:
+        raise JobFailed(status, str(hydra.runtime.output_dir))
+    return status
 
 
 def _run(cfg: DictConfig, hydra: HydraConf) -> int:

@@ -43,15 +43,16 @@ def composed(arguments: list[str]) -> int:
     task.state = task.State(full_error=wanted)
     try:
         run()
-    except JobFailed as problem:
-        return fail(str(problem), 1)
+    except JobFailed:
+        # The launcher has told of each job. Where all were refused, it was one mistake on the command line.
+        return WRONG_USE if set(task.state.statuses) == {WRONG_USE} else 1
     except Exception as problem:
         if wanted == "1" or not _is_users_mistake(problem, task.state.started):
             raise
         from turbo_hydra.cli.messages import sentence
 
         return fail(sentence(problem))
-    return task.state.status
+    return max(task.state.statuses, default=0)
 
 
 def fail(message: str, status: int = WRONG_USE) -> int:

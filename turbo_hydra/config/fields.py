@@ -15,10 +15,10 @@ _TRUE = frozenset({"true", "on", "yes"})
 _FALSE = frozenset({"false", "off", "no"})
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """`; did you mean 'x'?`, or the names there are, or nothing where there are too many to list."""
     names = list(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=cutoff)
     if close:
         return f"; did you mean '{close[0]}'?"
     if 0 < len(names) <= 24:

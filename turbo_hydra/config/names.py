@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 
 from turbo_hydra.config.fields import did_you_mean
@@ -30,8 +31,17 @@ def load_catalogs(config: OptimizationConfig, registry: Registry | None = None) 
     return registry
 
 
-def check_names(config: OptimizationConfig, registry: Registry) -> None:
-    """Refuse groups and options that no catalog of the registry declares.
+def check_names(config: OptimizationConfig, registry: Registry, source: str | None = None) -> None:
+    """Refuse groups and options that no catalog of the registry declares, and options of a wrong type.
+
+    Parameters
+    ----------
+    config : OptimizationConfig
+        What names them.
+    registry : Registry
+        Has the groups of the config's catalogs.
+    source : str, optional
+        What messages begin with; the config's file when not given.
 
     Raises
     ------
@@ -39,19 +49,20 @@ def check_names(config: OptimizationConfig, registry: Registry) -> None:
         With the key, and the name that was probably meant.
     """
     groups = registry.groups
+    start = f"{config.path}: " if source is None and config.path else f"{source}: " if source else ""
     for id in config.groups:
-        _known(id, groups, config, f"groups.{id}")
+        _known(id, groups, f"{start}unknown group '{id}' in 'groups'")
     for id, values in config.options.items():
-        group = _known(id, groups, config, f"options.{id}")
+        group = _known(id, groups, f"{start}unknown group '{id}' in 'options'")
         for name in values:
             if name not in group.option_names:
                 what = did_you_mean(name, group.option_names) or "; the group has no options"
-                raise OptimizationConfigError(f"{_source(config)}unknown option 'options.{id}.{name}'{what}")
+                raise OptimizationConfigError(f"{start}unknown option 'options.{id}.{name}'{what}")
         make_options(group, values)
     for key in ("only", "disable", "force"):
         for pattern in getattr(config, key) or ():
             if not _WILD.intersection(pattern):
-                _known(pattern, groups, config, f"{key}: {pattern}")
+                _known(pattern, groups, f"{start}unknown group '{pattern}' in '{key}'")
 
 
 def unmatched(config: OptimizationConfig, registry: Registry) -> tuple[str, ...]:
@@ -70,14 +81,15 @@ def unmatched(config: OptimizationConfig, registry: Registry) -> tuple[str, ...]
     return tuple(said)
 
 
-def _known(id: str, groups: Mapping[str, Group], config: OptimizationConfig, key: str) -> Group:
+def _known(id: str, groups: Mapping[str, Group], message: str) -> Group:
     if id in groups:
         return groups[id]
-    what = did_you_mean(id, groups)
     if not groups:
-        what = "; the config names no catalog that declares groups"
-    raise OptimizationConfigError(f"{_source(config)}unknown group '{id}' ({key}){what}")
-
-
-def _source(config: OptimizationConfig) -> str:
-    return f"{config.path}: " if config.path else ""
+        raise OptimizationConfigError(f"{message}: the config names no catalog that declares groups")
+    # The catalog's name is most of many ids: were it compared too, any group of the catalog would look close.
+    catalog, _, name = id.partition(".")
+    parts = {known.partition(".")[2]: known for known in groups if known.partition(".")[0] == catalog}
+    close = difflib.get_close_matches(name, parts, n=1, cutoff=0.6)
+    if close:
+        raise OptimizationConfigError(f"{message}; did you mean '{parts[close[0]]}'?")
+    raise OptimizationConfigError(f"{message}{did_you_mean(id, parts.values() if parts else groups, cutoff=0.85)}")
