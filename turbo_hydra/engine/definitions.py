@@ -7,7 +7,7 @@ Live and static evidence both read definitions through this module, so that they
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -16,16 +16,24 @@ Definition: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 @dataclass(frozen=True)
 class Found:
-    """A definition in a source text."""
+    """A definition in a source text.
+
+    Parameters
+    ----------
+    qualname : str
+        Its qualified name; its bare name where only its own lines were read.
+    node : ast.AST
+        Its syntax tree.
+    text : str
+        Its lines, those of its decorators included.
+    line : int
+        Its first line, that of its first decorator where it has one (1-based).
+    """
 
     qualname: str
     node: Definition
     text: str
-
-    @property
-    def line(self) -> int:
-        """First line of the definition, that of its first decorator where it has one (1-based)."""
-        return first_line(self.node)
+    line: int
 
 
 def first_line(node: Definition) -> int:
@@ -76,8 +84,62 @@ class SourceIndex:
         return None
 
     def _found(self, qualname: str, node: Definition) -> Found:
-        lines = self._lines[first_line(node) - 1 : node.end_lineno]
-        return Found(qualname, node, "\n".join(lines))
+        line = first_line(node)
+        return Found(qualname, node, "\n".join(self._lines[line - 1 : node.end_lineno]), line)
+
+
+def definition_at(lines: Sequence[str], line: int, name: str) -> Found | None:
+    """The definition called `name` that begins at `line`, without parsing what stands around it.
+
+    Parameters
+    ----------
+    lines : sequence of str
+        The lines of a file.
+    line : int
+        Where the definition with its decorators begins (1-based).
+    name : str
+        Its name.
+
+    Returns
+    -------
+    Found or None
+        None where it is not there, or where its lines alone do not parse.
+    """
+    if not 0 < line <= len(lines):
+        return None
+    block = [text.rstrip("\r\n") for text in _block(lines, line - 1)]
+    indented = block[0][:1] in " \t"
+    try:
+        body: list[ast.stmt] = ast.parse("\n".join(["if 1:", *block] if indented else block)).body
+    except SyntaxError:
+        return None
+    node = body[0].body[0] if indented and isinstance(body[0], ast.If) else body[0]
+    offset = 1 if indented else 0
+    if not isinstance(node, Definition) or node.name != name or first_line(node) != 1 + offset:
+        return None
+    return Found(name, node, "\n".join(block[: (node.end_lineno or 0) - offset]), line)
+
+
+def _block(lines: Sequence[str], start: int) -> Sequence[str]:
+    """The lines from `start` to where a line that is no deeper ends the definition.
+
+    A cut inside a string or a bracket leaves what does not parse, never what parses as something else.
+    """
+    depth = _depth(lines[start])
+    header = False
+    for index in range(start, len(lines)):
+        text = lines[index].strip()
+        if not text or text[0] == "#":
+            continue
+        if _depth(lines[index]) <= depth:
+            if header and text[0] not in ")]}":
+                return lines[start:index]
+            header = header or text.startswith(("def ", "async ", "class "))
+    return lines[start:]
+
+
+def _depth(line: str) -> int:
+    return len(line) - len(line.lstrip(" \t"))
 
 
 def _definitions(parent: ast.AST) -> Iterator[Definition]:

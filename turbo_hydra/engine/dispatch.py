@@ -80,6 +80,8 @@ def _parameters(original: Callable[..., Any], receivers: list[Any], names: dict[
 
 def _tells_given_from_default(value: Any) -> bool:
     # What takes **kwargs may look whether a parameter was given: it must get exactly what the caller gave.
+    if isinstance(value, types.FunctionType):
+        return bool(value.__code__.co_flags & inspect.CO_VARKEYWORDS)
     signature = accepted_by(value)
     return signature is None or any(item.kind is Parameter.VAR_KEYWORD for item in signature.parameters.values())
 

@@ -13,16 +13,18 @@ import inspect
 import linecache
 import sys
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from turbo_hydra.engine.artifacts import artifact_hash
 from turbo_hydra.engine.canonical import ast_hash, normalised, source_hash
 from turbo_hydra.engine.declarations import Place
-from turbo_hydra.engine.definitions import Found, SourceIndex
+from turbo_hydra.engine.definitions import Found, SourceIndex, definition_at
+from turbo_hydra.engine.loaded_code import CompiledFile, edited_since_start, functions_of_class
 
 _MAX_LAYERS = 32
+_EDITED = "its file was edited after it was imported"
 UNSEEN = "unseen"
 
 
@@ -89,11 +91,16 @@ class LiveEvidence:
     """What an object that is there looks like; hashes are None where `reason` says why."""
 
     source: str | None
-    ast: str | None
     layers: tuple[Layer, ...]
     place: Place | None
     reason: str = ""
     artifact: str | None = None
+    tree: Callable[[], str] | None = None
+
+    @functools.cached_property
+    def ast(self) -> str | None:
+        """The `ast-v1` hash, computed when it is asked for: where the source is equal nobody asks."""
+        return self.tree() if self.tree is not None else None
 
     @property
     def chain(self) -> tuple[str, ...]:
@@ -102,10 +109,11 @@ class LiveEvidence:
 
 
 class LiveReader:
-    """Reads evidence of live objects; parses each file once."""
+    """Reads evidence of live objects; a file is parsed once, and only where a definition alone does not parse."""
 
     def __init__(self) -> None:
         self._indexes: dict[str, SourceIndex | str] = {}
+        self._compiled: dict[str, CompiledFile | None] = {}
 
     def read(self, value: object, name: str, module: str = "") -> LiveEvidence:
         """Describe the object `value` that is found under `name`.
@@ -127,8 +135,8 @@ class LiveReader:
         found, place, reason = self._definition(inner)
         if found is None:
             artifact = None if place else _artifact(inner, module)
-            return LiveEvidence(None, None, layers, place, "" if artifact else reason, artifact)
-        return LiveEvidence(source_hash(found.text), ast_hash(found.node), layers, place)
+            return LiveEvidence(None, layers, place, "" if artifact else reason, artifact)
+        return LiveEvidence(source_hash(found.text), layers, place, tree=functools.partial(ast_hash, found.node))
 
     def _several(self, accessors: list[Any], name: str) -> LiveEvidence:
         parts: list[Found] = []
@@ -140,10 +148,10 @@ class LiveReader:
             found, place, reason = self._definition(inner)
             first = first or place
             if found is None:
-                return LiveEvidence(None, None, tuple(layers), place, reason)
+                return LiveEvidence(None, tuple(layers), place, reason)
             parts.append(found)
         source, tree = joined_hashes(parts)
-        return LiveEvidence(source, tree, tuple(layers), first)
+        return LiveEvidence(source, tuple(layers), first, tree=lambda: tree)
 
     def _definition(self, value: object) -> tuple[Found | None, Place | None, str]:
         if isinstance(value, types.FunctionType):
@@ -157,12 +165,17 @@ class LiveReader:
         place = Place(code.co_filename, code.co_firstlineno)
         if code.co_name == "<lambda>":
             return None, place, "a lambda has no definition of its own"
-        index = self._index(code.co_filename, function.__globals__)
-        if isinstance(index, str):
-            return None, place, index
-        found = index.at(code.co_firstlineno, code.co_name)
+        lines = linecache.getlines(code.co_filename, function.__globals__)
+        found = definition_at(lines, code.co_firstlineno, code.co_name)
+        if found is None:
+            index = self._index(code.co_filename, function.__globals__)
+            if isinstance(index, str):
+                return None, place, index
+            found = index.at(code.co_firstlineno, code.co_name)
         if found is None or not _same_parameters(found, code):
             return None, place, f"line {code.co_firstlineno} of its file does not define '{code.co_name}' (any more)"
+        if not self._is_loaded(code):
+            return None, place, _EDITED
         return found, place, ""
 
     def _class(self, cls: type) -> tuple[Found | None, Place | None, str]:
@@ -174,8 +187,10 @@ class LiveReader:
         if isinstance(index, str):
             return None, Place(file, 0), index
         candidates = index.named(cls.__qualname__)
-        codes = [item.__code__ for item in vars(cls).values() if isinstance(item, types.FunctionType)]
-        lines = {code.co_firstlineno for code in codes if code.co_filename == file}
+        codes = [item.__code__ for item in functions_of_class(cls) if item.__code__.co_filename == file]
+        if not all(self._is_loaded(code) for code in codes):
+            return None, Place(file, 0), _EDITED
+        lines = {code.co_firstlineno for code in codes}
         for found in candidates:
             if any(found.line <= line <= (found.node.end_lineno or 0) for line in lines):
                 return found, Place(file, found.line), ""
@@ -187,6 +202,15 @@ class LiveReader:
             Place(file, 0),
             f"its file defines class {cls.__qualname__} {count} times; which one it is cannot be told",
         )
+
+    def _is_loaded(self, code: types.CodeType) -> bool:
+        """Whether the file still holds the code that was loaded from it."""
+        file = code.co_filename
+        if file not in self._compiled:
+            text = "".join(linecache.getlines(file)) if edited_since_start(file) else None
+            self._compiled[file] = None if text is None else CompiledFile(text, file)
+        compiled = self._compiled[file]
+        return compiled is None or compiled.has(code)
 
     def _index(self, file: str, namespace: dict[str, Any]) -> SourceIndex | str:
         if file not in self._indexes:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import inspect
+import types
 from inspect import Parameter, Signature
 from typing import Any
 
@@ -21,16 +22,30 @@ def accepted_by(value: Any) -> Signature | None:
 
 
 def _signature(value: Any, *, follow: bool) -> Signature | None:
+    if isinstance(value, types.FunctionType) and not hasattr(value, "__wrapped__"):
+        follow = False  # the same signature, and the faster way to it
     try:
         return inspect.signature(value, follow_wrapped=follow)
     except (ValueError, TypeError):
         return None
 
 
-def is_generic(signature: Signature) -> bool:
-    """Whether the signature takes anything: `(*args, **kwargs)` and no more."""
-    kinds = [parameter.kind for parameter in signature.parameters.values()]
-    return kinds == [Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD]
+def same_parameters(first: Any, second: Any) -> bool:
+    """Whether two plain functions take the same parameters, seen from their code objects alone; False if in doubt."""
+    if not (isinstance(first, types.FunctionType) and isinstance(second, types.FunctionType)):
+        return False
+    if vars(first) or vars(second):  # __wrapped__ and __signature__ say something else than the code
+        return False
+    return _shape(first) == _shape(second)
+
+
+def _shape(function: types.FunctionType) -> tuple[Any, ...]:
+    code = function.__code__
+    flags = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+    count = code.co_argcount + code.co_kwonlyargcount + bin(flags).count("1")
+    optional = frozenset(function.__kwdefaults__ or ())
+    kinds = (code.co_posonlyargcount, code.co_argcount, code.co_kwonlyargcount, flags)
+    return (kinds, code.co_varnames[:count], len(function.__defaults__ or ()), optional)
 
 
 def difference(original: Signature, replacement: Signature) -> str | None:
