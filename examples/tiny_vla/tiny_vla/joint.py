@@ -88,15 +88,14 @@ class JointLayer(nn.Module):
 
 
 class JointTransformer(nn.Module):
-    """All layers and the two final norms."""
+    """All layers; only the expert's stream comes out, the prefix is there to be attended to."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.gradient_checkpointing = config.gradient_checkpointing
         self.layers = nn.ModuleList(JointLayer(config) for _ in range(config.layers))
         self.rotary = RotaryEmbedding(config.head_size)
-        self.prefix_norm = RMSNorm(config.prefix.width)
-        self.expert_norm = RMSNorm(config.expert.width, condition_width=config.expert.width)
+        self.norm = RMSNorm(config.expert.width, condition_width=config.expert.width)
 
     def forward(
         self,
@@ -105,11 +104,11 @@ class JointTransformer(nn.Module):
         mask: torch.Tensor,
         position_ids: torch.Tensor,
         condition: torch.Tensor,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Both streams after all layers and norms; arguments as in ``JointLayer.forward``."""
+    ) -> torch.Tensor:
+        """The expert's stream after all layers and the final norm; arguments as in ``JointLayer.forward``."""
         for layer in self.layers:
             if self.gradient_checkpointing:
                 prefix, suffix = checkpointed(layer, prefix, suffix, mask, position_ids, condition, self.rotary)
             else:
                 prefix, suffix = layer(prefix, suffix, mask, position_ids, condition, self.rotary)
-        return self.prefix_norm(prefix)[0], self.expert_norm(suffix, condition)[0]
+        return self.norm(suffix, condition)[0]

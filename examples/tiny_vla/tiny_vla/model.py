@@ -60,8 +60,7 @@ class TinyVLA(nn.Module):
         new_block[prefix.shape[1]] = True  # the prefix does not see the actions
         mask = make_attention_mask(present, new_block)
         position_ids = torch.cumsum(present, dim=1) - 1
-        _, hidden = self.transformer(prefix, suffix, mask, position_ids, condition)
-        return self.action_out(hidden)
+        return self.action_out(self.transformer(prefix, suffix, mask, position_ids, condition))
 
     def forward(
         self,
