@@ -20,7 +20,7 @@ ALLOWED: dict[str, set[str]] = {
     "declarations": {"engine"},
     "config": {"engine", "api"},
     "measure": {"engine", "declarations"},
-    "api": {"engine", "config", "declarations"},
+    "api": {"engine", "config", "measure", "declarations"},
     "catalogs": {"declarations", "kernels"},
     "kernels": set(),
     "launch": {"engine", "config", "measure", "api"},
