@@ -307,7 +307,9 @@ class Engine:
         left: list[str] = []
         while self._watching:
             finder.remove(self._watching.pop())
-        for outcome in reversed(list(self.outcomes.values())):
+        # Not in the order of the plan: observers and late members were written last, wherever their groups stand.
+        outcomes = list(self.outcomes.values())[::-1]
+        for outcome in sorted(outcomes, key=lambda item: item.transaction.last, reverse=True):
             for member in outcome.prepared.import_members:
                 member.uninstall()
                 outcome.status = "rolled_back"
@@ -317,8 +319,9 @@ class Engine:
                 outcome.error = f"'{foreign.site.path}' now holds {foreign.site.read()!r}, which is not ours to remove"
                 left.append(outcome.error)
             elif outcome.transaction.writes:
-                left += outcome.transaction.rollback()
-                outcome.status = "rolled_back"
+                problems = outcome.transaction.rollback()
+                outcome.status, outcome.error = ("failed", problems[0]) if problems else ("rolled_back", outcome.error)
+                left += problems
         self._installed.clear()
         return left
 

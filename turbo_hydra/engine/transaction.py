@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import itertools
+from dataclasses import dataclass, field
 from typing import Any
 
 from turbo_hydra.engine.targets import ABSENT, Site
+
+_numbers = itertools.count()
 
 
 class SiteChangedError(Exception):
@@ -15,11 +18,15 @@ class SiteChangedError(Exception):
 
 @dataclass(frozen=True)
 class Write:
-    """A write that was made: at `site`, over `before` (`ABSENT` where the owner did not hold the name itself)."""
+    """A write that was made: at `site`, over `before` (`ABSENT` where the owner did not hold the name itself).
+
+    `number` grows from write to write in the whole process.
+    """
 
     site: Site
     before: Any
     after: Any
+    number: int = field(default_factory=_numbers.__next__)
 
 
 class Transaction:
@@ -52,10 +59,17 @@ class Transaction:
 
     def blocked(self) -> Write | None:
         """The first write whose site somebody else has written since; undoing over it would drop their work."""
+        newest: set[tuple[int, str]] = set()
         for write in reversed(self.writes):
-            if write.site.read() is not write.after:
+            if write.site.key not in newest and write.site.read() is not write.after:
                 return write
+            newest.add(write.site.key)
         return None
+
+    @property
+    def last(self) -> int:
+        """Number of the last write; -1 where there is none."""
+        return self.writes[-1].number if self.writes else -1
 
     def rollback(self) -> list[str]:
         """Take all writes back, the last first.

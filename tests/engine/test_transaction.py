@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes that are taken back exactly, whatever happened in between."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turbo_hydra.engine.targets import ABSENT, Site
+from turbo_hydra.engine.transaction import SiteChangedError, Transaction
+
+
+def site(owner: Any, name: str) -> Site:
+    held = owner if isinstance(owner, dict) else vars(owner)
+    own = name in held
+    return Site(f"owner.{name}", owner, name, held.get(name, None), own, "function")
+
+
+def module(**values: Any) -> types.ModuleType:
+    made = types.ModuleType("made")
+    vars(made).update(values)
+    return made
+
+
+def test_a_write_holds_and_is_taken_back() -> None:
+    owner = module(f=len)
+    made = Transaction()
+    made.write(site(owner, "f"), sum)
+    assert owner.f is sum
+    assert made.rollback() == []
+    assert owner.f is len
+    assert made.writes == []
+    assert made.rollback() == []
+
+
+def test_what_was_absent_is_absent_again() -> None:
+    class Base:
+        def m(self) -> int:
+            return 1
+
+    class Child(Base):
+        pass
+
+    made = Transaction()
+    made.write(Site("Child.m", Child, "m", vars(Base)["m"], False, "method"), len)
+    assert "m" in vars(Child)
+    made.rollback()
+    assert "m" not in vars(Child)
+
+
+def test_a_site_that_changed_since_it_was_prepared_is_not_written() -> None:
+    owner = module(f=len)
+    prepared = site(owner, "f")
+    vars(owner)["f"] = sum
+    made = Transaction()
+    with pytest.raises(SiteChangedError, match=r"'owner\.f' has changed since it was checked"):
+        made.write(prepared, max)
+    assert owner.f is sum
+    assert made.writes == []
+
+
+def test_a_name_that_came_into_being_since_is_not_overwritten() -> None:
+    class Base:
+        pass
+
+    prepared = Site("Base.m", Base, "m", len, False, "method")
+    Base.m = sum  # type: ignore[attr-defined]
+    with pytest.raises(SiteChangedError):
+        Transaction().write(prepared, max)
+    assert Base.m is sum  # type: ignore[attr-defined]
+
+
+class Translating(dict[str, Any]):
+    """Stores something else than it is given."""
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        super().__setitem__(name, value if value is len else (value,))
+
+
+def test_an_owner_that_stores_something_else_is_put_back() -> None:
+    owner = Translating()
+    dict.__setitem__(owner, "f", len)
+    made = Transaction()
+    with pytest.raises(SiteChangedError, match="does not hold what was written"):
+        made.write(Site("owner.f", owner, "f", len, True, "function"), sum)
+    assert made.rollback() == []
+    assert owner["f"] is len
+
+
+class Sticky(types.ModuleType):
+    """Accepts one write and no more."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if "written" in vars(self):
+            raise RuntimeError("sealed")
+        vars(self)["written"] = True
+        vars(self)[name] = value
+
+
+def test_what_cannot_be_put_back_is_told_and_the_rest_is_put_back() -> None:
+    first, sticky, last = module(f=len), Sticky("sticky"), module(f=len)
+    vars(sticky)["f"] = len
+    made = Transaction()
+    for owner in (first, sticky, last):
+        made.write(site(owner, "f"), sum)
+    (problem,) = made.rollback()
+    assert problem == "'owner.f' could not be put back: RuntimeError: sealed"
+    assert (first.f, last.f) == (len, len)
+    assert vars(sticky)["f"] is sum
+
+
+def test_a_site_written_twice_in_one_transaction_is_put_back_through_both() -> None:
+    owner = module(f=len)
+    made = Transaction()
+    made.write(site(owner, "f"), sum)
+    made.write(site(owner, "f"), max)
+    assert owner.f is max
+    assert made.rollback() == []
+    assert owner.f is len
+
+
+def test_the_write_that_somebody_else_covered_is_found() -> None:
+    first, second = module(f=len), module(f=len)
+    made = Transaction()
+    made.write(site(first, "f"), sum)
+    made.write(site(second, "f"), sum)
+    assert made.blocked() is None
+    second.f = max
+    found = made.blocked()
+    assert found is not None
+    assert found.site.owner is second
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["f", "g", "h"])), max_size=12))
+def test_any_sequence_of_writes_is_taken_back_to_where_it_began(writes: list[tuple[int, str]]) -> None:
+    class Owner:
+        f = len
+
+    owners: list[Any] = [module(f=len, g=max), Owner, {"f": len, "h": max}]
+    before = [dict(item if isinstance(item, dict) else vars(item)) for item in owners]
+    made = Transaction()
+    for index, name in writes:
+        made.write(site(owners[index], name), lambda: None)
+    assert made.blocked() is None
+    assert made.rollback() == []
+    after = [dict(item if isinstance(item, dict) else vars(item)) for item in owners]
+    assert after == before
+
+
+def test_absent_deletes_only_what_is_there() -> None:
+    owner = module()
+    site(owner, "f").write(len)
+    site(owner, "f").write(ABSENT)
+    assert "f" not in vars(owner)
