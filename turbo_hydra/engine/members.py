@@ -18,7 +18,7 @@ from turbo_hydra.engine.kinds import function_of, in_kind_of
 from turbo_hydra.engine.objects import load_object
 from turbo_hydra.engine.selection import Selection
 from turbo_hydra.engine.signature import accepted_by, difference, same_parameters, seen_by_caller
-from turbo_hydra.engine.targets import ResolutionError, Site, resolve
+from turbo_hydra.engine.targets import ResolutionError, Site, own_namespace, resolve
 
 
 class Shadow(Protocol):
@@ -90,6 +90,18 @@ class PreparedMember:
             Check(code, "fail", self.group.id, self.member.target, expected, actual, place, message=message)
         )
 
+    def warn(self, code: str, message: str, *, expected: str = "", actual: str = "") -> None:
+        """Record a warning about what was found."""
+        self.checks.append(
+            Check(code, "warning", self.group.id, self.member.target, expected, actual, self.place, message=message)
+        )
+
+    @property
+    def home(self) -> str:
+        """Name of the module that the site's owner lives in; empty where there is no site."""
+        owner = self.site.owner if self.site else None
+        return str(owner.__module__ if isinstance(owner, type) else getattr(owner, "__name__", ""))
+
     def prepare(self, selection: Selection, reader: LiveReader, loaded: frozenset[str]) -> None:
         """Resolve the target and make all checks that can be made before anything is written.
 
@@ -116,7 +128,7 @@ class PreparedMember:
             self._load_objects()
             return
         self._prepare_found(selection, reader)
-        if self.site is not None and not late and _home(self.site) in loaded and not self.member.observer:
+        if self.site is not None and not late and self.home in loaded and not self.member.observer:
             self._warn_of_timing()
 
     def _prepare_found(self, selection: Selection, reader: LiveReader) -> None:
@@ -142,9 +154,10 @@ class PreparedMember:
             if module is not None:
                 value: Any = module
                 for part in parts[count:]:
-                    if part not in vars(value):
+                    namespace = own_namespace(value)
+                    if part not in namespace:
                         return False
-                    value = vars(value)[part]
+                    value = namespace[part]
                 return True
         return False
 
@@ -176,13 +189,11 @@ class PreparedMember:
 
     def _warn_of_timing(self) -> None:
         message = f"the module of '{self.member.target}' was imported before apply(); names bound from it may be stale"
-        self.checks.append(
-            Check("import.timing", "warning", self.group.id, self.member.target, "not imported yet", message=message)
-        )
+        self.warn("import.timing", message, expected="not imported yet", actual="imported")
 
     def _check_evidence(self, site: Site, selection: Selection, reader: LiveReader) -> None:
         target = self.member.target
-        live = reader.read(site.raw, site.name, _home(site))
+        live = reader.read(site.raw, site.name, self.home)
         self.place = live.place
         records = selection.evidence.get(target, ())
         check = check_evidence(self.group.id, target, records, live, installed_version)
@@ -300,9 +311,3 @@ class PreparedMember:
 def over(site: Site, raw: Any) -> Site:
     """`site` as it is once its owner itself holds `raw`."""
     return dataclasses.replace(site, raw=raw, own=True)
-
-
-def _home(site: Site) -> str:
-    """Name of the module that a site's owner lives in."""
-    owner = site.owner
-    return str(owner.__module__ if isinstance(owner, type) else getattr(owner, "__name__", ""))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from turbo_hydra.engine import conflicts
+from turbo_hydra.engine import conflicts, early
 from turbo_hydra.engine.checks import Check, CheckContext, CompatibilityResult
 from turbo_hydra.engine.declarations import Group
 from turbo_hydra.engine.environment import config_checks, read_repository, snapshot
@@ -173,6 +173,7 @@ def prepare(registry: Registry, selection: Selection, shadow: ShadowFactory | No
                 _decide(item, selection, config_failures)
         if imports:
             _install_imports(plan)
+    _look_back(plan, loaded)
     _find_conflicts(plan)
     _block_dependents(groups)
     plan.execution_order = [id for id, item in groups.items() if item.decision == "apply"]
@@ -275,6 +276,30 @@ def _find_conflicts(plan: Plan) -> None:
     plan.conflicts += [*conflicts.find(members), *conflicts.find_under_imports(members, _needed(plan))]
     _block_conflicting(plan)
     conflicts.mark_shared([member for item in applied if item.decision == "apply" for member in item.members])
+
+
+def _look_back(plan: Plan, loaded: frozenset[str]) -> None:
+    """Warn of what was made from the originals before this attempt and keeps them."""
+    members = [
+        member
+        for item in plan.groups.values()
+        if item.decision == "apply"
+        for member in item.members
+        if member.site is not None and not member.member.observer and member.home in loaded
+    ]
+    own = early.own_attributes([member.site for member in members if member.site is not None])
+    for member in members:
+        if member.site is None:
+            continue
+        target = member.member.target
+        names = own.get(member.site.key, [])
+        frames = early.compiled_frames(member.site)
+        if names:
+            message = f"instances made before apply() keep a '{member.site.name}' of their own: {', '.join(names)}"
+            member.warn("instances.own_attribute", message, actual=f"{len(names)} instances")
+        if frames:
+            message = f"'{target}' was compiled before apply(); compiled code keeps the original"
+            member.warn("compiled.before", message, actual=f"{frames} compilations")
 
 
 def _block_conflicting(plan: Plan) -> None:

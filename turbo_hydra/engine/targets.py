@@ -86,7 +86,7 @@ def own_namespace(owner: object) -> Mapping[str, Any]:
     """What `owner` itself holds, by name; looking runs no code of the owner's."""
     if isinstance(owner, Mapping) and not isinstance(owner, type):
         return owner
-    return vars(owner)
+    return vars(owner) if hasattr(owner, "__dict__") else {}
 
 
 def resolve(path: str, scope: str | None = None) -> Site:

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What came before apply() and keeps the original: instances with an attribute of their own, compiled frames.
+
+Looked for only where a target's module was imported before the attempt; otherwise there can be none.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import types
+from collections.abc import Sequence
+from typing import Any
+
+from turbo_hydra.engine.evidence import unwrapped
+from turbo_hydra.engine.targets import Site
+
+_MAX_NAMED = 5
+
+
+def own_attributes(sites: Sequence[Site]) -> dict[tuple[int, str], list[str]]:
+    """Instances that hold the target's name themselves, by the site's key; one pass over all objects."""
+    wanted: dict[type, list[Site]] = {}
+    for site in sites:
+        if isinstance(site.owner, type):
+            wanted.setdefault(site.owner, []).append(site)
+    found: dict[tuple[int, str], list[str]] = {}
+    if not wanted:
+        return found
+    interesting: dict[type, list[Site]] = {}
+    for value in gc.get_objects():
+        kind = type(value)
+        if kind not in interesting:
+            bases = [cls for cls in wanted if cls in type.mro(kind)] if kind is not type else []
+            interesting[kind] = [site for cls in bases for site in wanted[cls]]
+        for site in interesting[kind]:
+            if site.name in getattr(value, "__dict__", ()):
+                found.setdefault(site.key, []).append(f"{kind.__module__}.{kind.__qualname__} at {id(value):#x}")
+    return {key: names[:_MAX_NAMED] for key, names in found.items()}
+
+
+def compiled_frames(site: Site) -> int:
+    """How many compilations of the original Dynamo holds; 0 where no compiler is loaded."""
+    frames: Any = sys.modules.get("torch._C._dynamo.eval_frame")
+    entries = getattr(frames, "_debug_get_cache_entry_list", None)
+    inner, _ = unwrapped(site.raw, site.name)
+    if entries is None or not isinstance(inner, types.FunctionType):
+        return 0
+    return len(entries(inner.__code__))
