@@ -58,6 +58,7 @@ def test_how_a_script_ends_is_how_the_command_ends(
     assert "Traceback" not in ran.out + ran.err
 
 
+@pytest.mark.slow
 def test_an_error_while_the_interpreter_ends_counts(launching: Launching) -> None:
     ran = launching.run(launching.job("import atexit, os\natexit.register(os._exit, 9)\n"))
     assert ran.status == 9

@@ -191,6 +191,7 @@ def test_one_rank_that_fell_back_is_told_from_the_others() -> None:
     [
         (None, None, "missing", None),
         (None, -9, "killed", 137),
+        (None, 2, "failed", 2),
         ({"status": "running", "exit_status": None}, -15, "killed", 143),
         ({"status": "running", "exit_status": None}, 5, "failed", 5),
         ({"status": "running", "exit_status": None}, None, "killed", None),

@@ -52,7 +52,7 @@ def _end_before_the_ranks_start(signum: int, frame: object) -> None:
 
 
 def _check_devices(job: Job, ranks: int) -> None:
-    if job.runtime.get("accelerator") in (None, "auto", "cpu"):
+    if devices.accelerator(job.runtime) in ("auto", "cpu"):
         return
     torch = _import_torch()
     backend = "hip" if torch.version.hip else "cuda" if torch.version.cuda else None

@@ -13,6 +13,20 @@ from turbo_hydra.launch.job import JobError, setting
 ACCELERATORS = ("auto", "cpu", "cuda", "hcu")
 
 
+def accelerator(runtime: Mapping[str, Any]) -> str:
+    """Return `runtime.accelerator`.
+
+    Raises
+    ------
+    JobError
+        If it is none of those known.
+    """
+    named = setting(runtime, "accelerator", "auto")
+    if named not in ACCELERATORS:
+        raise JobError(f"'runtime.accelerator' must be one of {', '.join(ACCELERATORS)}, found {named!r}")
+    return str(named)
+
+
 def check(runtime: Mapping[str, Any], ranks: int, torch_version: str, backend: str | None, found: int) -> None:
     """Refuse a run with fewer devices than ranks.
 
@@ -34,13 +48,11 @@ def check(runtime: Mapping[str, Any], ranks: int, torch_version: str, backend: s
     JobError
         If a device is missing, or torch was built for another kind of device.
     """
-    accelerator = setting(runtime, "accelerator", "auto")
-    if accelerator not in ACCELERATORS:
-        raise JobError(f"'runtime.accelerator' must be one of {', '.join(ACCELERATORS)}, found {accelerator!r}")
-    if accelerator in ("auto", "cpu"):
+    named = accelerator(runtime)
+    if named in ("auto", "cpu"):
         return
-    kind, needed = {"cuda": ("CUDA", "cuda"), "hcu": ("HCU", "hip")}[accelerator]
-    wanted = f"runtime.accelerator={accelerator} needs {ranks} {kind} device{'s' if ranks > 1 else ''} for {ranks} "
+    kind, needed = {"cuda": ("CUDA", "cuda"), "hcu": ("HCU", "hip")}[named]
+    wanted = f"runtime.accelerator={named} needs {ranks} {kind} device{'s' if ranks > 1 else ''} for {ranks} "
     wanted += f"rank{'s' if ranks > 1 else ''}"
     if backend != needed:
         built = {"cuda": "CUDA", "hip": "HIP", None: "the CPU only"}[backend]

@@ -67,7 +67,7 @@ class Main:
 
         Raises
         ------
-        ImportError
+        ModuleNotFoundError
             If there is no such module.
         """
         if script.path is not None:
@@ -77,7 +77,7 @@ class Main:
         if spec is not None and spec.submodule_search_locations is not None:
             spec = importlib.util.find_spec(f"{name}.__main__")
         if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
-            raise ImportError(f"no Python module named {name}", name=name)
+            raise ModuleNotFoundError(f"no Python module named {name}", name=name)
         return cls(Path(spec.origin), spec.parent or "")
 
     def prepare(self, namespace: dict[str, Any], name: str) -> None:

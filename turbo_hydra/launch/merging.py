@@ -89,7 +89,7 @@ def _rank(rank: int, report: Mapping[str, Any] | None, end: Mapping[str, Any] | 
         entry["exit_status"] = outcome.from_returncode(int(returncode))
         if returncode < 0:
             entry["status"] = "killed"
-        elif entry["status"] in {"running", "succeeded"}:
+        elif entry["status"] in {"running", "succeeded", "missing"}:
             entry["status"] = "failed"
     elif entry["status"] == "running":
         entry["status"] = "killed"  # its agent was, too, and recorded nothing
@@ -128,6 +128,8 @@ def _add_hits(members: Iterable[dict[str, Any]], others: Iterable[Mapping[str, A
     by_target = {other["target"]: other for other in others}
     for member in members:
         theirs = by_target.get(member["target"], {}).get("hits") or {}
+        if not member.get("hits") and not theirs:
+            continue
         hits = member["hits"] = dict(member.get("hits") or {})
         for name in ("replacement", "original", "traced"):
             hits[name] = (hits.get(name) or 0) + (theirs.get(name) or 0)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import os
@@ -40,13 +41,22 @@ def main(argv: Sequence[str], namespace: dict[str, Any]) -> NoReturn:
     rank = int(os.environ.get("RANK", "0"))
     try:
         job = _job(argv)
-        main_file, report = _begin(job, rank, namespace)
     except TurboHydraError as problem:
-        _refuse(rank, str(problem), outcome.WRONG_USE)
+        _refuse(str(problem), outcome.WRONG_USE)
+    report = RankReport(job.rank_folder(rank) / "report.json", job.run_id, rank)
+    try:
+        main_file = _begin(job, rank, namespace, report)
+    except TurboHydraError as problem:
+        report.finish("failed", outcome.WRONG_USE)
+        _refuse(str(problem), outcome.WRONG_USE)
     except KeyboardInterrupt:
+        report.finish("interrupted", INTERRUPTED)
         raise SystemExit(INTERRUPTED) from None
-    main_file.announce(job.path, os.environ)
-    _execute(job, main_file, namespace, report, rank)
+    except Exception as problem:
+        _record(job, rank, problem)
+        report.finish("failed", 1)
+        raise
+    _execute(job, rank, main_file, namespace, report)
 
 
 def _job(argv: Sequence[str]) -> Job:
@@ -64,9 +74,8 @@ def _job(argv: Sequence[str]) -> Job:
     return dataclasses.replace(job, model={**job.model, **named, **rest})
 
 
-def _begin(job: Job, rank: int, namespace: dict[str, Any]) -> tuple[Main, RankReport]:
+def _begin(job: Job, rank: int, namespace: dict[str, Any], report: RankReport) -> Main:
     """Put everything in place that the script would find under plain python, apply, and start metering."""
-    report = RankReport(job.rank_folder(rank) / "report.json", job.run_id, rank)
     _log_to_stderr(rank)
     environment.apply(job.runtime, os.environ, in_rank=True)
     script = paths.script(job)
@@ -77,19 +86,23 @@ def _begin(job: Job, rank: int, namespace: dict[str, Any]) -> tuple[Main, RankRe
     if script.path is not None:
         # Modules that are imported while applying see the `__main__` that they would see otherwise. (Those of a
         # script that is a module cannot: to find it, its packages are imported, which must not be before applying.)
-        main_file = Main.of(script)
-        main_file.prepare(namespace, "__main__")
+        main_file = _become(Main.of(script), job, namespace)
     applied = _apply(job, rank, report)
     meter = _meter(job, rank)
     if main_file is None:
         try:
-            main_file = Main.of(script)
-        except ImportError as problem:
+            main_file = _become(Main.of(script), job, namespace)
+        except ModuleNotFoundError as problem:
             raise JobError(f"'model.module' is {script.module}: {problem}") from None
-        main_file.prepare(namespace, "__main__")
-        sys.argv[0] = str(main_file.path)
     report.begin(applied, meter)
-    return main_file, report
+    return main_file
+
+
+def _become(main_file: Main, job: Job, namespace: dict[str, Any]) -> Main:
+    main_file.prepare(namespace, "__main__")
+    main_file.announce(job.path, os.environ)
+    sys.argv[0] = str(main_file.path)
+    return main_file
 
 
 def _apply(job: Job, rank: int, report: RankReport) -> OptimizationReport | None:
@@ -97,10 +110,10 @@ def _apply(job: Job, rank: int, report: RankReport) -> OptimizationReport | None
         return apply_job(job, rank, bool(job.optimization.get("log_report")), metered=_metered(job))
     except StrictStop as stop:
         report.refuse(stop.report, "strict_stop", outcome.STRICT_STOP)
-        _refuse(rank, str(stop), outcome.STRICT_STOP)
+        _refuse(str(stop), outcome.STRICT_STOP)
     except OptimizationRollbackError as problem:
         report.refuse(problem.report, "failed", 1)
-        _refuse(rank, str(problem), 1)
+        _refuse(str(problem), 1)
 
 
 def _metered(job: Job) -> bool:
@@ -115,7 +128,7 @@ def _meter(job: Job, rank: int) -> Meter | None:
     return meter.install(job.measure, job.model, job.rank_folder(rank))
 
 
-def _execute(job: Job, main_file: Main, namespace: dict[str, Any], report: RankReport, rank: int) -> NoReturn:
+def _execute(job: Job, rank: int, main_file: Main, namespace: dict[str, Any], report: RankReport) -> NoReturn:
     after_each = late_binder(job)
     try:
         statements.execute(main_file.path, str(main_file.path), namespace, after_each)
@@ -128,15 +141,21 @@ def _execute(job: Job, main_file: Main, namespace: dict[str, Any], report: RankR
         raise SystemExit(INTERRUPTED) from None
     except StrictStop as stop:
         report.finish("strict_stop", outcome.STRICT_STOP)
-        _refuse(rank, str(stop), outcome.STRICT_STOP)
+        _refuse(str(stop), outcome.STRICT_STOP)
     except BaseException as problem:
         failures.trimmed(problem, str(main_file.path))
-        failures.record(job.rank_folder(rank) / "error.json", problem, rank)
+        _record(job, rank, problem)
         report.finish("failed", 1)
         sys.excepthook(type(problem), problem, problem.__traceback__)
         raise SystemExit(1) from None
     report.finish("succeeded", 0)
     raise SystemExit(0)
+
+
+def _record(job: Job, rank: int, problem: BaseException) -> None:
+    # A disk that is full may not hide what went wrong.
+    with contextlib.suppress(OSError):
+        failures.record(job.rank_folder(rank) / "error.json", problem, rank)
 
 
 def _status(code: object) -> int:
@@ -146,8 +165,7 @@ def _status(code: object) -> int:
     return code & 0xFF if isinstance(code, int) else 1
 
 
-def _refuse(rank: int, sentence: str, status: int) -> NoReturn:
-    # Every rank finds the same; the others' words are in their own logs.
+def _refuse(sentence: str, status: int) -> NoReturn:
     sys.stderr.write(f"turbo_hydra: {sentence}\n")
     raise SystemExit(status)
 

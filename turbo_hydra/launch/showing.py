@@ -35,7 +35,10 @@ def rows(report: Mapping[str, Any]) -> list[tuple[str, ...]]:
 def _hits(entry: Mapping[str, Any]) -> str:
     if entry["status"] != "applied":
         return "-"
-    tallies = [member.get("hits") or {} for member in entry.get("members", ())]
+    # Observers are not counted.
+    tallies = [member["hits"] for member in entry.get("members", ()) if member.get("hits")]
+    if not tallies:
+        return "-"
     total = {name: sum(hits.get(name) or 0 for hits in tallies) for name in TALLIES}
     said = [str(total["replacement"])]
     if total["original"]:
