@@ -15,11 +15,11 @@ from inspect import Parameter, Signature
 from typing import Any, NoReturn
 
 from turbo_hydra.engine.hits import Hits, register
+from turbo_hydra.engine.kinds import CACHE_TYPE
 from turbo_hydra.engine.signature import accepted_by
 
 _STARS: dict[Any, str] = {Parameter.VAR_POSITIONAL: "*", Parameter.VAR_KEYWORD: "**"}
 _GENERIC = Signature([Parameter("args", Parameter.VAR_POSITIONAL), Parameter("kwargs", Parameter.VAR_KEYWORD)])
-_LRU_METHODS = ("cache_clear", "cache_info", "cache_parameters")
 
 
 def dispatcher(
@@ -53,29 +53,43 @@ def dispatcher(
         A function with the original's parameters, name, documentation and attributes; `replacement` itself where there
         is nothing to choose and nothing to count.
     """
-    if hits is None and condition is None:
+    caches = _caches(original, replacement)
+    if hits is None and condition is None and not caches:
         return replacement
-    names: dict[str, Any] = {
-        "_replacement": hits.count_replacement(eager or replacement, replacement) if hits else replacement,
-        "_original": hits.count_original(original) if hits and condition else original,
-        "_condition": condition,
-        "_require_bool": _require_bool,
-        "_label": label,
-    }
     receivers = [replacement] if condition is None else [replacement, condition, original]
-    function = _generate(original, _parameters(original, receivers, names), names, label)
+    signature = _parameters(original, receivers)
+    name = getattr(original, "__name__", "dispatch")
+    name = name if name.isidentifier() and not keyword.iskeyword(name) else "dispatch"
+    own = _prefix({name, *signature.parameters})
+    names: dict[str, Any] = {
+        f"{own}replacement": hits.count_replacement(eager or replacement, replacement) if hits else replacement,
+        f"{own}original": hits.count_original(original) if hits and condition else original,
+        f"{own}condition": condition,
+        f"{own}require_bool": _require_bool,
+        f"{own}label": label,
+    }
+    function = _generate(original, name, signature, names, own, conditional=condition is not None)
     _dress(function, original)
+    vars(function).update(caches)
     if hits is not None:
         register(function, hits)
     return function
 
 
-def _parameters(original: Callable[..., Any], receivers: list[Any], names: dict[str, Any]) -> Signature:
+def _parameters(original: Callable[..., Any], receivers: list[Any]) -> Signature:
     signature = accepted_by(original)
     if signature is None or any(_tells_given_from_default(item) for item in receivers):
         return _GENERIC
     usable = all(name.isidentifier() and not keyword.iskeyword(name) for name in signature.parameters)
-    return signature if usable and not names.keys() & signature.parameters.keys() else _GENERIC
+    return signature if usable else _GENERIC
+
+
+def _prefix(taken: set[str]) -> str:
+    """What our own names in the generated function begin with: nothing that the target uses."""
+    prefix = "_turbo_"
+    while any(name.startswith(prefix) for name in taken):
+        prefix = "_" + prefix
+    return prefix
 
 
 def _tells_given_from_default(value: Any) -> bool:
@@ -86,33 +100,34 @@ def _tells_given_from_default(value: Any) -> bool:
     return signature is None or any(item.kind is Parameter.VAR_KEYWORD for item in signature.parameters.values())
 
 
-def _generate(original: Any, signature: Signature, names: dict[str, Any], label: str) -> types.FunctionType:
-    name = getattr(original, "__name__", "dispatch")
-    name = name if name.isidentifier() and not keyword.iskeyword(name) else "dispatch"
-    asynchronous = inspect.iscoroutinefunction(original)
-    prefix, wait = ("async ", "await ") if asynchronous else ("", "")
+def _generate(
+    original: Any, name: str, signature: Signature, names: dict[str, Any], own: str, *, conditional: bool
+) -> types.FunctionType:
+    prefix, begin, end = "", "return ", ""
+    if inspect.iscoroutinefunction(original):
+        prefix, begin = "async ", "return await "
+    elif inspect.isgeneratorfunction(original):
+        begin, end = "return (yield from ", ")"
     arguments = _call(signature)
-    take = f"return {wait}_replacement({arguments})"
-    leave = f"return {wait}_original({arguments})"
-    lines = [f"{prefix}def {name}({_head(signature, names)}):"]
-    if names["_condition"] is None:
-        lines.append(f"    {take}")
-    else:
+    take = f"{begin}{own}replacement({arguments}){end}"
+    leave = f"{begin}{own}original({arguments}){end}"
+    lines = [f"{prefix}def {name}({_head(signature, names, own)}):"]
+    if conditional:
         lines += [
-            f"    _chosen = _condition({arguments})",
-            f"    if _chosen is True: {take}",
-            f"    if _chosen is False: {leave}",
-            "    _require_bool(_label, _chosen)",
-            f"    if _chosen: {take}",
+            f"    {own}chosen = {own}condition({arguments})",
+            f"    if {own}chosen is True: {take}",
+            f"    if {own}chosen is False: {leave}",
+            f"    {own}require_bool({own}label, {own}chosen)",
+            f"    if {own}chosen: {take}",
             f"    {leave}",
         ]
-    # The file name is unique to the member: code objects compare by value, and `fallback` finds the member by its code.
-    file = f"<turbo_hydra {label} {id(names):x}>"
-    exec(compile("\n".join(lines), file, "exec"), names)
+    else:
+        lines.append(f"    {take}")
+    exec(compile("\n".join(lines), f"<turbo_hydra {names[f'{own}label']}>", "exec"), names)
     return names[name]  # type: ignore[no-any-return]
 
 
-def _head(signature: Signature, names: dict[str, Any]) -> str:
+def _head(signature: Signature, names: dict[str, Any], own: str) -> str:
     """The parameter list of a `def`; defaults are put into `names`."""
     parts: list[str] = []
     items = list(signature.parameters.values())
@@ -123,8 +138,8 @@ def _head(signature: Signature, names: dict[str, Any]) -> str:
         starred = starred or item.kind in (Parameter.KEYWORD_ONLY, Parameter.VAR_POSITIONAL)
         text = _STARS.get(item.kind, "") + item.name
         if item.default is not Parameter.empty:
-            names[f"_default_{index}"] = item.default
-            text += f"=_default_{index}"
+            names[f"{own}default_{index}"] = item.default
+            text += f"={own}default_{index}"
         parts.append(text)
         following = items[index + 1].kind if index + 1 < len(items) else None
         if item.kind is Parameter.POSITIONAL_ONLY and following is not Parameter.POSITIONAL_ONLY:
@@ -146,13 +161,30 @@ def _dress(function: types.FunctionType, original: Any) -> None:
         if value is not None:
             setattr(function, attribute, value)
     function.__annotations__ = dict(getattr(original, "__annotations__", None) or {})
-    for attribute in _LRU_METHODS:
-        if hasattr(original, attribute):
-            setattr(function, attribute, getattr(original, attribute))
     if isinstance(original, types.FunctionType):
         marks = {key: value for key, value in vars(original).items() if not key.startswith("_torchdynamo")}
         function.__dict__.update(marks)
     function.__wrapped__ = original  # type: ignore[attr-defined]
+
+
+def _caches(original: Any, replacement: Any) -> dict[str, Any]:
+    """The methods of `functools.lru_cache` that callers of the original may use, where the replacement lacks them.
+
+    They are those of the replacement where it has them; clearing clears both, since both may run.
+    """
+    if not isinstance(original, CACHE_TYPE):
+        return {}
+    newer = replacement if isinstance(replacement, CACHE_TYPE) else original
+
+    def cache_clear() -> None:
+        original.cache_clear()
+        newer.cache_clear()
+
+    return {
+        "cache_clear": cache_clear,
+        "cache_info": newer.cache_info,
+        "cache_parameters": newer.cache_parameters,
+    }
 
 
 def _require_bool(label: str, value: object) -> NoReturn:

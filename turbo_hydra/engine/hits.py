@@ -10,13 +10,17 @@ from __future__ import annotations
 
 import functools
 import sys
+import threading
 import types
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 _MAX_FRAMES = 16
-_by_code: dict[types.CodeType, Hits] = {}
+# By identity, since code objects compare by value and those of two members may be equal; the code is kept with its
+# tallies, so that its identity is never that of another.
+_by_code: dict[int, tuple[types.CodeType, Hits]] = {}
+_telling = threading.Lock()
 
 
 class Hits:
@@ -100,7 +104,7 @@ def _calls(counted: Any) -> int:
 
 def register(function: types.FunctionType, hits: Hits) -> None:
     """Let `fallback` find `hits` when `function` is among its callers."""
-    _by_code[function.__code__] = hits
+    _by_code[id(function.__code__)] = (function.__code__, hits)
 
 
 def fallback(reason: str) -> None:
@@ -118,9 +122,10 @@ def fallback(reason: str) -> None:
     for _ in range(_MAX_FRAMES):
         if frame is None:
             return
-        hits = _by_code.get(frame.f_code)
-        if hits is not None:
-            hits.reasons[reason] += 1
+        known = _by_code.get(id(frame.f_code))
+        if known is not None:
+            with _telling:
+                known[1].reasons[reason] += 1
             return
         frame = frame.f_back
 

@@ -18,7 +18,18 @@ def seen_by_caller(value: Any) -> Signature | None:
 
 def accepted_by(value: Any) -> Signature | None:
     """The signature that `value` really accepts, whatever it wraps; None where there is none to read."""
+    if isinstance(value, types.FunctionType) and "__signature__" in vars(value):
+        value = _bare(value)
     return _signature(value, follow=False)
+
+
+def _bare(function: types.FunctionType) -> types.FunctionType:
+    """The function without what was said about it: its code alone tells what it accepts."""
+    bare = types.FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+    )
+    bare.__kwdefaults__ = function.__kwdefaults__
+    return bare
 
 
 def _signature(value: Any, *, follow: bool) -> Signature | None:
