@@ -125,7 +125,7 @@ def test_a_loss_in_memory_that_a_graph_writes_again(measured: Measured) -> None:
 
 def test_a_step_that_is_captured_and_replayed(measured: Measured) -> None:
     model, x = network()
-    optimizer = torch.optim.AdamW(model.parameters(), capturable=True)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-5, capturable=True)
 
     def step() -> torch.Tensor:
         optimizer.zero_grad(set_to_none=False)
