@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from turbo_hydra.measure.comparing import LossDistance, loss_distance, median_step_ms, rank_rows
+from turbo_hydra.measure.comparing import LossDistance, Typical, loss_distance, rank_rows, typical_step
 from turbo_hydra.measure.rows import StepRow
 from turbo_hydra.measure.statistics import ratio_interval
 
@@ -39,7 +39,7 @@ class Side:
     """One run."""
 
     rows: list[StepRow]
-    ms: float
+    step: Typical
     summary: dict[str, int]
 
 
@@ -59,7 +59,7 @@ def run(overrides: list[str], folder: Path, seconds: float) -> Side:
         )
     report = json.loads((folder / "turbo" / "report.json").read_text(encoding="utf-8"))
     rows = rank_rows(folder)
-    return Side(rows, median_step_ms(rows), report["summary"])
+    return Side(rows, typical_step(rows), report["summary"])
 
 
 def environment() -> dict[str, str]:
@@ -116,15 +116,22 @@ def main() -> int:
             for runs, words, name in sides:
                 runs.append(run(words, Path(folder, f"{number}-{name}"), args.timeout))
             print(
-                f"round {number + 1}: off {baseline[-1].ms:8.2f} ms   on {fast[-1].ms:8.2f} ms   "
-                f"ratio {baseline[-1].ms / fast[-1].ms:.3f}   ({sides[0][2]} first)",
+                f"round {number + 1}: off {baseline[-1].step.wall:8.2f} ms   on {fast[-1].step.wall:8.2f} ms   "
+                f"ratio {baseline[-1].step.wall / fast[-1].step.wall:.3f}   ({sides[0][2]} first)",
                 flush=True,
             )
-    interval = ratio_interval([off.ms / on.ms for off, on in zip(baseline, fast, strict=True)])
+    interval = ratio_interval([off.step.wall / on.step.wall for off, on in zip(baseline, fast, strict=True)])
+    cpu = ratio_interval(
+        [
+            (off.step.cpu or off.step.wall) / (on.step.cpu or on.step.wall)
+            for off, on in zip(baseline, fast, strict=True)
+        ]
+    )
     between, within = judge(baseline, fast, args.loss_steps)
     summary = fast[0].summary
     print(f"groups: {' '.join(f'{name}={count}' for name, count in summary.items())}")
     print(f"ratio of median step times: {interval.value:.3f}, 95 % interval {interval.low:.3f} to {interval.high:.3f}")
+    print(f"ratio of median CPU times of a step: {cpu.value:.3f}, 95 % interval {cpu.low:.3f} to {cpu.high:.3f}")
     print(
         f"losses of the first {between.steps} steps: largest relative distance {between.largest:.2e} "
         f"(tolerance {args.tolerance:.0e}), between runs of the baseline {within.largest:.2e}"
@@ -146,9 +153,10 @@ def main() -> int:
             "time": time.time(),
             **environment(),
             "overrides": overrides,
-            "off_ms": [side.ms for side in baseline],
-            "on_ms": [side.ms for side in fast],
+            "off": [asdict(side.step) for side in baseline],
+            "on": [asdict(side.step) for side in fast],
             "ratio": asdict(interval),
+            "cpu_ratio": asdict(cpu),
             "loss_distance": asdict(between),
             "loss_distance_of_baseline": asdict(within),
             "tolerance": args.tolerance,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turbo_hydra.measure.comparing import LossDistance, loss_distance, median_step_ms, rank_rows
+from turbo_hydra.measure.comparing import LossDistance, Typical, loss_distance, rank_rows, typical_step
 from turbo_hydra.measure.rows import StepRow
 
 
@@ -51,10 +51,13 @@ def test_a_run_has_no_distance_to_itself(values: list[float]) -> None:
 
 
 def test_median_leaves_the_warm_up_out() -> None:
-    rows = [StepRow(0, 0.0), *(StepRow(step, 0.0, ms=ms) for step, ms in enumerate([90.0] + [10.0] * 9, 1))]
-    assert median_step_ms(rows) == 10.0
+    rows = [
+        StepRow(0, 0.0),
+        *(StepRow(step, 0.0, ms=ms, cpu_ms=ms / 2) for step, ms in enumerate([90.0] + [10.0] * 9, 1)),
+    ]
+    assert typical_step(rows) == Typical(10.0, 5.0)
     with pytest.raises(ValueError, match="no steady step among 1"):
-        median_step_ms(rows[:1])
+        typical_step(rows[:1])
 
 
 def test_rows_of_a_rank_are_found_in_the_run(tmp_path: Path) -> None:

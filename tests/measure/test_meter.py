@@ -51,6 +51,8 @@ def test_plain_loop(measured: Measured) -> None:
     assert [row.samples for row in rows] == [64] * 5
     assert rows[0].ms is None
     assert all(row.ms is not None and row.ms > 0 for row in rows[1:])
+    assert rows[0].cpu_ms is None
+    assert all(row.cpu_ms is not None and row.cpu_ms > 0 for row in rows[1:])
     assert all(row.data_ms is None and row.losses is None for row in rows)
     summary = metered.meter.summary()
     assert summary["count"] == 5

@@ -23,8 +23,24 @@ def rank_rows(run: Path, rank: int = 0) -> list[StepRow]:
     return read_rows(run / "turbo" / "ranks" / str(rank) / FILE)
 
 
-def median_step_ms(rows: Sequence[StepRow], warmup: int | None = None) -> float:
-    """Median duration of the steady steps.
+@dataclass(frozen=True)
+class Typical:
+    """Medians over the steady steps of one rank, in milliseconds.
+
+    Parameters
+    ----------
+    wall : float
+        By the clock on the wall.
+    cpu : float or None
+        Of the process's CPU time.
+    """
+
+    wall: float
+    cpu: float | None
+
+
+def typical_step(rows: Sequence[StepRow], warmup: int | None = None) -> Typical:
+    """Median durations of the steady steps.
 
     Raises
     ------
@@ -33,10 +49,10 @@ def median_step_ms(rows: Sequence[StepRow], warmup: int | None = None) -> float:
     """
     history = History(warmup)
     history.add(rows)
-    value = history.summary()["median_ms"]
-    if value is None:
+    summary = history.summary()
+    if summary["median_ms"] is None:
         raise ValueError(f"no steady step among {len(rows)}")
-    return float(value)
+    return Typical(summary["median_ms"], summary["cpu_median_ms"])
 
 
 @dataclass(frozen=True)

@@ -116,6 +116,7 @@ class Meter:
         self._process_age = _process_age_seconds()
         self._first_step_seconds: float | None = None
         self._last_end: int | None = None
+        self._last_cpu = 0
         self._last_event: torch.cuda.Event | None = None
         self._next_write = self._installed
         self._count = 0
@@ -255,6 +256,7 @@ class Meter:
 
     def _end_step(self, skipped: bool) -> None:
         now = time.perf_counter_ns()
+        cpu = time.process_time_ns()
         event = self._device.mark() if self._device.ready else None
         graphs = compiling.compiled_graphs()
         step, self._step = self._step, _Step()
@@ -262,6 +264,7 @@ class Meter:
             step=self._count,
             time=time.time(),
             ms=None if self._last_end is None else (now - self._last_end) / 1e6,
+            cpu_ms=None if self._last_end is None else (cpu - self._last_cpu) / 1e6,
             data_ms=None if step.data_ns is None else step.data_ns / 1e6,
             samples=self._samples,
             skipped=skipped,
@@ -273,7 +276,7 @@ class Meter:
         self._scaled.clear()
         if self._first_step_seconds is None:
             self._first_step_seconds = self._process_age + (now - self._installed) / 1e9
-        self._last_end, self._last_event = now, event
+        self._last_end, self._last_cpu, self._last_event = now, cpu, event
         if self._profiler is not None:
             row.profiled = self._profiler.step_ended(self._count)
         if now >= self._next_write or len(self._ended) >= LONGEST_QUEUE:

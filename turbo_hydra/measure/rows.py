@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 FILE = "steps.jsonl"
-_ALWAYS = frozenset({"step", "time", "ms", "device_ms", "data_ms", "loss", "grad_norm", "samples"})
+_ALWAYS = frozenset({"step", "time", "ms", "cpu_ms", "device_ms", "data_ms", "loss", "grad_norm", "samples"})
 
 
 @dataclass
@@ -25,8 +25,10 @@ class StepRow:
         Unix time of the step's end.
     ms : float or None
         Wall time since the end of the step before; None in the first, whose begin nobody knows.
+    cpu_ms : float or None
+        CPU time of this process since then, over all its threads: what other programs on the machine hardly change.
     device_ms : float or None
-        The same by the device's clock.
+        Time between the two ends by the device's clock.
     data_ms : float or None
         Time spent in a DataLoader's `__next__`; None while the script uses none.
     loss : float or None
@@ -50,6 +52,7 @@ class StepRow:
     step: int
     time: float
     ms: float | None = None
+    cpu_ms: float | None = None
     device_ms: float | None = None
     data_ms: float | None = None
     loss: float | None = None
