@@ -224,3 +224,20 @@ def test_a_users_folder_brings_a_model_with_its_optimizations(train: Run, tmp_pa
     written = job(tmp_path)
     assert written["optimization_config_path"] == str(conf / "optimization" / "mine.yaml")
     assert written["optimization"]["evidence"] == str(conf / "optimization" / "mine.evidence.json")
+
+
+def test_an_installed_package_brings_configs_by_its_entry_point(train: Run, opt: Run, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    for folder in ("other_pkg/conf/model", "other_pkg-1.0.dist-info"):
+        (site / folder).mkdir(parents=True)
+    (site / "other_pkg" / "__init__.py").touch()
+    (site / "other_pkg" / "conf" / "__init__.py").touch()
+    (site / "other_pkg" / "conf" / "model" / "theirs.yaml").write_text("name: theirs\nentry: t.py\n", encoding="utf-8")
+    information = site / "other_pkg-1.0.dist-info"
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: other_pkg\nVersion: 1.0\n", encoding="utf-8")
+    (information / "entry_points.txt").write_text("[turbo_hydra.conf]\nother = other_pkg.conf\n", encoding="utf-8")
+    done = train("--cfg", "job", "-p", "model", "model=theirs", PYTHONPATH=str(site))
+    assert done.returncode == 0, done.stderr
+    assert "name: theirs" in done.stdout
+    assert "theirs" in train("--help", PYTHONPATH=str(site)).stdout
+    assert "other_pkg.conf" in opt("doctor", PYTHONPATH=str(site)).stdout

@@ -32,10 +32,12 @@ def composed(arguments: list[str]) -> int:
     from hydra.core.plugins import Plugins
 
     from turbo_hydra.cli import task
+    from turbo_hydra.cli.search_path import InstalledConfigs
     from turbo_hydra.config import hydra_schema
 
     hydra_schema.register()
     _register_launcher(Plugins.instance().register)
+    Plugins.instance().register(InstalledConfigs)
     run = hydra.main(version_base="1.3", config_path="pkg://turbo_hydra.conf", config_name="train")(task.train)
     # Without this, Hydra prints a part of a traceback for each mistake of the user and ends with status 1.
     wanted = os.environ.get(FULL_ERROR)

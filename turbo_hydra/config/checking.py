@@ -218,6 +218,11 @@ def _compare(group: str, target: str, on: bool, records: Sequence[EvidenceRecord
     if not same:
         known = ", ".join(sorted({f"{item.dist} {item.version}" for item in records}))
         return result("version", known, f"{here.dist} {here.version}", "turbo-opt generate takes its evidence")
+    if here.artifact is not None:
+        recorded = [item for item in same if item.artifact is not None]
+        if any(item.artifact == here.artifact for item in recorded):
+            return result("match")
+        return result("changed", "; ".join(f"{item.artifact}" for item in recorded), here.artifact)
     trees = [item for item in same if item.ast == here.ast]
     if not trees:
         return result("changed", "; ".join(f"{item.ast}" for item in same), f"{here.ast}")

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,7 @@ def main() -> None:
         if isinstance(found, str):
             reasons[target] = found
         else:
-            records[target] = _record(found, Path(request["root"]), installed).to_dict()
+            records[target] = _record(target, found, Path(request["root"]), installed).to_dict()
     Path(request["answer"]).write_text(json.dumps({"records": records, "reasons": reasons}), encoding="utf-8")
 
 
@@ -83,11 +84,15 @@ def _read(target: str, reader: LiveReader) -> LiveEvidence | str:
     except Exception as error:
         # Whatever a module raises while it is imported.
         return f"{type(error).__name__}: {error}".splitlines()[0]
-    found = reader.read(site.raw, site.name)
-    return found.reason if found.source is None else found
+    home = site.owner.__name__ if isinstance(site.owner, types.ModuleType) else getattr(site.owner, "__module__", "")
+    found = reader.read(site.raw, site.name, str(home))
+    return found.reason if found.source is None and found.artifact is None else found
 
 
-def _record(found: LiveEvidence, root: Path, installed: Installed) -> EvidenceRecord:
+def _record(target: str, found: LiveEvidence, root: Path, installed: Installed) -> EvidenceRecord:
+    if found.artifact is not None:
+        top = target.partition(".")[0]
+        return EvidenceRecord(*installed.distribution(top), None, None, found.chain, top, found.artifact)
     file = Path(found.place.file if found.place else "").resolve()
     relative = file.relative_to(root.resolve()) if file.is_relative_to(root.resolve()) else None
     # A virtual environment may lie inside the repository.

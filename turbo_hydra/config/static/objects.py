@@ -25,6 +25,13 @@ class Unseen:
 
 
 @dataclass(frozen=True)
+class Native(Unseen):
+    """A name in a module that is there and has no Python source."""
+
+    file: SourceFile
+
+
+@dataclass(frozen=True)
 class Absent:
     """A name that is not there."""
 
@@ -160,7 +167,9 @@ class Names:
         """What a module's global name is."""
         if module.index is None:
             below = self.module(f"{module.name}.{name}") if module.file.is_package else None
-            return below or Unseen(module.problem)
+            return below or (
+                Native(module.problem, module.file) if module.file.text is None else Unseen(module.problem)
+            )
         bindings = module.scope.get(name)
         if bindings:
             return self._bound(module, bindings, name, module.scope)

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from turbo_hydra.config.static.decorators import chain
-from turbo_hydra.config.static.objects import Absent, Defined, Module, Names, Unseen
+from turbo_hydra.config.static.objects import Absent, Defined, Module, Names, Native, Unseen
 from turbo_hydra.config.static.trees import SourceTree
+from turbo_hydra.engine.artifacts import artifact_hash
 from turbo_hydra.engine.canonical import ast_hash, source_hash
+from turbo_hydra.engine.distributions import installed_version
 from turbo_hydra.engine.evidence import EvidenceRecord, joined_hashes
 
 
@@ -59,6 +61,8 @@ class StaticReader:
     def read(self, target: str) -> Seen:
         """The evidence of a target, a dotted path."""
         thing = self.names.resolve(target)
+        if isinstance(thing, Native):
+            return self._native(thing)
         if isinstance(thing, (Unseen, Absent)):
             return Seen(None, thing.reason, missing=isinstance(thing, Absent))
         if isinstance(thing, Module):
@@ -73,6 +77,18 @@ class StaticReader:
             hashes = joined_hashes(thing.parts)
         record = EvidenceRecord(file.dist, file.version, *hashes, self._chain(target, thing), file.file)
         return Seen(record, line=thing.found.line, text="\n".join(part.text for part in thing.parts) + "\n")
+
+    def _native(self, thing: Native) -> Seen:
+        """What the record of an installed distribution says of the binaries behind an entry without source.
+
+        A wheel's is not taken: its binaries are those of the platform that it was built for.
+        """
+        file = thing.file
+        installed = file.dist is not None and installed_version(file.dist) == file.version
+        artifact = artifact_hash(file.module, None) if installed and not file.is_package else None
+        if artifact is None:
+            return Seen(None, thing.reason)
+        return Seen(EvidenceRecord(file.dist, file.version, None, None, (), file.file, artifact))
 
     def _chain(self, target: str, thing: Defined) -> tuple[str, ...] | None:
         layers: list[str] = []

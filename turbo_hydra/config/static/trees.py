@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import io
 import tokenize
@@ -17,6 +16,7 @@ from typing import Protocol
 
 from packaging.version import InvalidVersion, Version
 
+from turbo_hydra.engine.distributions import distribution_of, installed_version
 from turbo_hydra.engine.errors import OptimizationConfigError
 
 
@@ -171,19 +171,10 @@ class Installed:
                 self._tops[top] = [Path(place) for place in spec.submodule_search_locations or ()], origin
         return self._tops[top]
 
-    @cached_property
-    def _distributions(self) -> dict[str, list[str]]:
-        return dict(importlib.metadata.packages_distributions())
-
     def distribution(self, top: str) -> tuple[str | None, str | None]:
         """Name and public version of the distribution that a top-level package came with; None where none says so."""
-        names = self._distributions.get(top)
-        if not names:
-            return None, None
-        # Several distributions may share a namespace; that of the package's own name is the likelier owner.
-        own = [item for item in names if item.lower().replace("-", "_") == top.lower()]
-        name = (own or names)[0]
-        return name, public_version(importlib.metadata.version(name))
+        name = distribution_of(top)
+        return name, None if name is None else installed_version(name)
 
 
 def public_version(version: str) -> str:
