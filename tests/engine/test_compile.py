@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `torch.compile` makes of a member: one graph, no break, no recompilation, and a trace that is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.engine.conftest import Lab
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+LIB = """
+    import torch
+
+    def act(x, scale=1.0):
+        return x * scale
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(4, 4)
+
+        def forward(self, x):
+            return act(self.linear(x))
+
+        @staticmethod
+        def half(x):
+            return x * 0.5
+"""
+NEW = """
+    import torch
+    from turbo_hydra import fallback
+
+    def act(x, scale=1.0):
+        return x * scale + 1.0
+
+    def forward(self, x):
+        return self.linear(x) - 1.0
+
+    def wide(x, scale=1.0):
+        return x.shape[0] > 2
+
+    def wrapping(original, options):
+        def guarded(x, scale=1.0):
+            if x.dtype is not torch.float32:
+                fallback("not float32")
+                return original(x, scale)
+            return original(x, scale) + 1.0
+        return guarded
+"""
+
+
+@pytest.fixture(autouse=True)
+def dynamo() -> Iterator[Any]:
+    """Dynamo's counters, from zero."""
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    yield torch._dynamo.utils.counters
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def compiled_lab(lab: Lab) -> Lab:
+    lab.write("lib", LIB)
+    lab.write("new", NEW)
+    return lab
+
+
+def compiled(function: Any, **settings: Any) -> Any:
+    return torch.compile(function, backend="eager", fullgraph=True, **settings)
+
+
+def graphs(dynamo: Any) -> tuple[int, int]:
+    """How many graphs were made, and how many breaks there were."""
+    return dynamo["stats"]["unique_graphs"], sum(dynamo["graph_break"].values())
+
+
+def test_a_function_is_inlined_into_one_graph_and_reported_as_traced(compiled_lab: Lab, dynamo: Any) -> None:
+    lab = compiled_lab
+    lab.group("it", lab.replace("lib.act", "new.act"))
+    lab.apply()
+    lib = lab.load("lib")
+    step = compiled(lambda x: lib.act(x) * 2.0)
+    x = torch.ones(3, 4)
+    for _ in range(12):
+        assert torch.equal(step(x), (x + 1.0) * 2.0)
+    assert graphs(dynamo) == (1, 0)
+    assert lab.member()["hits"] == {"replacement": 0, "original": 0, "traced": 1, "reasons": {}}
+    # Eager calls of the same member go on being counted, and cause no recompilation.
+    lib.act(x)
+    step(x)
+    assert graphs(dynamo) == (1, 0)
+    assert lab.member()["hits"]["replacement"] == 1
+
+
+def test_a_compiled_module_whose_forward_is_a_target(compiled_lab: Lab, dynamo: Any) -> None:
+    lab = compiled_lab
+    lab.group("it", lab.replace("lib.Net.forward", "new.forward"))
+    lab.apply()
+    net = lab.load("lib").Net()
+    step = compiled(net)
+    x = torch.ones(3, 4)
+    for _ in range(12):
+        assert torch.equal(step(x), net.linear(x) - 1.0)
+    assert graphs(dynamo) == (1, 0)
+    assert lab.member()["hits"]["traced"] > 0
+
+
+def test_a_compiled_bound_method_that_is_a_target(compiled_lab: Lab, dynamo: Any) -> None:
+    lab = compiled_lab
+    lab.group("it", lab.replace("lib.Net.forward", "new.forward"))
+    lab.apply()
+    net = lab.load("lib").Net()
+    step = compiled(net.forward)
+    x = torch.ones(3, 4)
+    for _ in range(12):
+        assert torch.equal(step(x), net.linear(x) - 1.0)
+    assert graphs(dynamo) == (1, 0)
+    assert lab.member()["hits"]["traced"] > 0
+
+
+def test_a_target_below_a_compiled_module(compiled_lab: Lab, dynamo: Any) -> None:
+    lab = compiled_lab
+    lab.group("it", lab.replace("lib.act", "new.act"), lab.replace("lib.Net.half", "new.half"))
+    lab.write("new", NEW + "\n    def half(x):\n        return x * 0.25\n")
+    lab.apply()
+    net = lab.load("lib").Net()
+    step = compiled(lambda x: net.half(net(x)))
+    x = torch.ones(3, 4)
+    for _ in range(12):
+        assert torch.equal(step(x), (net.linear(x) + 1.0) * 0.25)
+    assert graphs(dynamo) == (1, 0)
+    assert [lab.member(index=index)["hits"]["traced"] for index in (0, 1)] == [1, 1]
+
+
+def test_gradients_flow_and_backward_makes_no_second_graph(compiled_lab: Lab, dynamo: Any) -> None:
+    lab = compiled_lab
+    lab.group("it", lab.wrap("lib.act", "new.wrapping"))
+    lab.apply()
+    net = lab.load("lib").Net()
+    step = compiled(net)
+    x = torch.ones(3, 4)
+    for _ in range(4):
+        net.zero_grad()
+        step(x).sum().backward()
+        assert torch.equal(net.linear.bias.grad, torch.full((4,), 3.0))
+    assert graphs(dynamo) == (1, 0)
+
+
+def test_a_condition_on_the_shape_chooses_while_tracing(compiled_lab: Lab, dynamo: Any) -> None:
+    lab = compiled_lab
+    lab.group("it", lab.replace("lib.act", "new.act", runtime_condition="new.wide"))
+    lab.apply()
+    lib = lab.load("lib")
+    step = compiled(lambda x: lib.act(x), dynamic=False)
+    for rows in (4, 1, 4, 1):
+        x = torch.ones(rows, 4)
+        assert torch.equal(step(x), x + 1.0 if rows > 2 else x)
+    assert graphs(dynamo) == (2, 0), "one for each shape, as without the condition"
+    assert lab.member()["hits"] == {"replacement": 0, "original": 0, "traced": 1, "reasons": {}}
+
+
+def test_a_condition_on_a_symbolic_size_is_traced(compiled_lab: Lab, dynamo: Any) -> None:
+    lab = compiled_lab
+    lab.group("it", lab.replace("lib.act", "new.act", runtime_condition="new.wide"))
+    lab.apply()
+    lib = lab.load("lib")
+    step = compiled(lambda x: lib.act(x), dynamic=True)
+    for rows in (4, 5, 6, 7):
+        x = torch.ones(rows, 9)  # no size equals another, which Dynamo would take for a rule
+        assert torch.equal(step(x), x + 1.0)
+    assert graphs(dynamo) == (1, 0)
+
+
+def test_a_guard_that_falls_back_breaks_no_graph(compiled_lab: Lab, dynamo: Any) -> None:
+    lab = compiled_lab
+    lab.group("it", lab.wrap("lib.act", "new.wrapping"))
+    lab.apply()
+    lib = lab.load("lib")
+    step = compiled(lambda x: lib.act(x))
+    x = torch.ones(3, 4, dtype=torch.float64)
+    for _ in range(5):
+        assert torch.equal(step(x), x)
+    assert graphs(dynamo) == (1, 0)
+    assert lab.member()["hits"]["reasons"] == {}
+
+
+def test_what_calls_the_member_is_compiled_as_often_as_without_it(compiled_lab: Lab, dynamo: Any) -> None:
+    lab = compiled_lab
+    lab.group("it", lab.replace("lib.act", "new.act"))
+
+    def run(act: Callable[..., Any]) -> tuple[int, int]:
+        torch._dynamo.reset()
+        dynamo.clear()
+        step = torch.compile(lambda x, scale: act(x, scale), backend="eager")
+        for rows, scale in ((2, 1.0), (3, 1.0), (4, 2.0), (2, 3.0), (5, 1.0)):
+            step(torch.ones(rows, 4), scale)
+        return graphs(dynamo)
+
+    plain = run(lab.get("new.act"))
+    lab.apply()
+    assert run(lab.load("lib").act) == plain
+
+
+def test_a_member_among_eager_calls_is_counted_exactly(compiled_lab: Lab) -> None:
+    lab = compiled_lab
+    lab.group("it", lab.replace("lib.act", "new.act", runtime_condition="new.wide"))
+    lab.apply()
+    lib = lab.load("lib")
+    for rows in (1, 2, 3, 4, 5):
+        lib.act(torch.ones(rows, 4))
+    assert lab.hits() == (3, 2)
+
+
+def test_a_checkpoint_s_recomputation_counts_as_a_call(compiled_lab: Lab) -> None:
+    lab = compiled_lab
+    lab.write("new", "def act(x, scale=1.0):\n    return x.exp().exp()\n")
+    lab.group("it", lab.replace("lib.act", "new.act"))
+    lab.apply()
+    lib = lab.load("lib")
+    x = torch.ones(3, 4, requires_grad=True)
+    torch.utils.checkpoint.checkpoint(lib.act, x, use_reentrant=False).sum().backward()
+    assert lab.hits() == (2, 0)
+
+
+def test_the_static_methods_of_an_autograd_function_are_targets(compiled_lab: Lab) -> None:
+    lab = compiled_lab
+    lab.write(
+        "lib",
+        """
+        import torch
+
+        class Twice(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x * 2
+
+            @staticmethod
+            def backward(ctx, grad):
+                return grad * 2
+        """,
+    )
+    lab.write("new", "def forward(ctx, x):\n    return x * 3\ndef backward(ctx, grad):\n    return grad * 3\n")
+    lab.group("it", lab.replace("lib.Twice.forward", "new.forward"), lab.replace("lib.Twice.backward", "new.backward"))
+    lab.record()
+    twice = lab.load("lib").Twice
+    before = dict(vars(twice))
+    lab.apply()
+    x = torch.ones(2, requires_grad=True)
+    out = twice.apply(x)
+    out.sum().backward()
+    assert torch.equal(out, torch.full((2,), 3.0))
+    assert torch.equal(x.grad, torch.full((2,), 3.0))
+    assert [lab.hits(index=0), lab.hits(index=1)] == [(1, 0), (1, 0)]
+    lab.engines[-1].undo()
+    assert dict(vars(twice)) == before
