@@ -42,6 +42,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--log-every", type=int, default=10)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--no-checkpointing", action="store_true", help="keep activations instead of recomputing them")
+    parser.add_argument("--eval-stride", type=int, default=4, help="measure every n-th held-out step at the end")
     parser.add_argument("--no-eval", action="store_true", help="skip the held-out episodes at the end")
     return parser.parse_args()
 
@@ -122,7 +123,7 @@ def main() -> None:
     if args.output is not None:
         checkpoints.save(args.output / "checkpoint.pt", policy, optimizer, args.steps)
     if rank == 0 and not args.no_eval:
-        for name, error in action_error(policy, held_out, device).items():
+        for name, error in action_error(policy, held_out, device, args.eval_stride).items():
             print(f"held-out action error {name} {error:.4f}")
     if ranks > 1:
         dist.barrier()

@@ -10,7 +10,7 @@ from tiny_vla.model import TinyVLA
 
 @torch.no_grad()
 def action_error(
-    model: TinyVLA, held_out: ActionChunks, device: torch.device, stride: int = 4, batch_size: int = 32, seed: int = 0
+    model: TinyVLA, held_out: ActionChunks, device: torch.device, stride: int, batch_size: int = 32, seed: int = 0
 ) -> dict[str, float]:
     """Mean squared error of the actions for each task and for ``all``, over every ``stride``-th held-out step.
 
