@@ -241,3 +241,17 @@ def test_an_installed_package_brings_configs_by_its_entry_point(train: Run, opt:
     assert "name: theirs" in done.stdout
     assert "theirs" in train("--help", PYTHONPATH=str(site)).stdout
     assert "other_pkg.conf" in opt("doctor", PYTHONPATH=str(site)).stdout
+
+
+@pytest.mark.slow
+def test_recipes_add_their_groups_catalogs_and_evidence(train: Run, tmp_path: Path, project_root: Path) -> None:
+    done = train(
+        "optimization=tiny_vla/all_off", "optimization/recipe=[common]", "model.args.steps=1", "model.extra=[--no-eval]"
+    )
+    assert done.returncode == 0, done.stderr
+    written = job(tmp_path)["optimization"]
+    assert [id for id, on in written["groups"]["tiny_vla"].items() if on] == []
+    assert written["groups"]["torch"] == {"fused_adamw": True}
+    assert set(written["catalogs"]) == {"turbo_hydra.catalogs.models.tiny_vla", "turbo_hydra.catalogs.torch"}
+    assert [Path(path).name for path in written["evidence"]] == ["tiny_vla.evidence.json", "common.evidence.json"]
+    assert "applied=1 " in done.stdout + done.stderr or "applied=2 " in done.stdout + done.stderr

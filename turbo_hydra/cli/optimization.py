@@ -12,11 +12,12 @@ from hydra import compose
 from hydra.conf import HydraConf
 from omegaconf import OmegaConf
 
-from turbo_hydra.cli.sources import Sources, options
+from turbo_hydra.cli.sources import Sources, options, recipes
 from turbo_hydra.config import OptimizationConfig, check_names, load_catalogs, unmatched
 from turbo_hydra.config.fields import did_you_mean
 from turbo_hydra.config.hydra_schema import schema
 from turbo_hydra.config.recipe import KIND as RECIPE
+from turbo_hydra.config.recipe import Recipe
 from turbo_hydra.config.schema import KIND, SCHEMA_VERSION
 from turbo_hydra.config.yaml_reader import Document, read_yaml
 from turbo_hydra.engine.errors import OptimizationConfigError
@@ -49,7 +50,7 @@ def resolve(composed: Mapping[str, Any], hydra: HydraConf, cwd: Path) -> Optimiz
     if composed.get("config") is not None:
         config = _from_file(str(composed["config"]), hydra, cwd)
     else:
-        config = _from_choice(data, sources)
+        config = _from_choice(data, sources, hydra)
     registry = load_catalogs(config)
     check_names(config, registry, source=GROUP)
     for sentence in unmatched(config, registry):
@@ -57,7 +58,7 @@ def resolve(composed: Mapping[str, Any], hydra: HydraConf, cwd: Path) -> Optimiz
     return config
 
 
-def _from_choice(data: dict[str, Any], sources: Sources) -> OptimizationConfig:
+def _from_choice(data: dict[str, Any], sources: Sources, hydra: HydraConf) -> OptimizationConfig:
     choice = sources.choices.get(GROUP)
     file = sources.chosen(GROUP)
     if isinstance(choice, str) and file is None:
@@ -70,13 +71,16 @@ def _from_choice(data: dict[str, Any], sources: Sources) -> OptimizationConfig:
             "or optimization.config=FILE",
             choice,
         )
-    data = _with_recipes(data, sources)
+    data = _with_recipes(data, sources, hydra)
     # What is relative in a generated file lies beside that file; after composition only the choice tells where.
-    names = [data["evidence"]] if isinstance(data.get("evidence"), str) else list(data.get("evidence") or ())
-    evidence = [_evidence(str(name), str(choice), sources) for name in names]
+    evidence = [_evidence(str(name), str(choice), sources) for name in _listed(data.get("evidence"))]
     data["evidence"] = [str(path) for path in evidence]
     generated = _generated_from(evidence) or file
     return OptimizationConfig.from_document(Document(data, GROUP), generated)
+
+
+def _listed(value: Any) -> list[Any]:
+    return [value] if isinstance(value, str) else list(value or ())
 
 
 def _evidence(name: str, choice: str, sources: Sources) -> Path:
@@ -97,22 +101,26 @@ def _generated_from(evidence: list[Path]) -> Path | None:
     return None
 
 
-def _with_recipes(data: dict[str, Any], sources: Sources) -> dict[str, Any]:
+def _with_recipes(data: dict[str, Any], sources: Sources, hydra: HydraConf) -> dict[str, Any]:
     """Undo what composing recipes over a config replaced: the header, and lists that should have added up."""
-    chosen = sources.choices.get(RECIPES)
-    names = OmegaConf.to_container(OmegaConf.create(chosen)) if isinstance(chosen, str) else list(chosen or ())
-    if not names:
+    if data["kind"] != RECIPE:
         return data
-    files = [sources.chosen(GROUP), *(sources.file(RECIPES, str(name)) for name in names)]
+    names = recipes(hydra)
     catalogs: list[str] = []
     evidence: list[str] = []
-    for file in files:
-        if file is not None:
-            content = read_yaml(file).data
-            catalogs += content.get("catalogs") or []
-            generated = file if content.get("kind") != RECIPE else file.parent.parent / file.name
-            beside = generated.with_name(f"{generated.stem}.evidence.json")
-            evidence += [str(beside)] if beside.is_file() else []
+    for item in _listed(data["evidence"]):
+        path = _evidence(str(item), str(sources.choices[GROUP]), sources)
+        evidence.append(str(path))
+        generated = _generated_from([path])
+        catalogs += [] if generated is None else read_yaml(generated).data.get("catalogs") or []
+    for name in names:
+        file = sources.file(RECIPES, name)
+        if file is None:
+            continue
+        catalogs += Recipe.from_file(file).catalogs
+        # What was generated from a recipe lies one folder higher, under its name.
+        beside = file.parent.parent / f"{file.stem}.evidence.json"
+        evidence += [str(beside)] if beside.is_file() else []
     return {
         **data,
         "schema_version": SCHEMA_VERSION,
@@ -140,7 +148,7 @@ def _from_file(name: str, hydra: HydraConf, cwd: Path) -> OptimizationConfig:
         raise OptimizationConfigError(f"'{GROUP}' must be a mapping")
     data = config.to_dict()
     for key, value in ((str(key), value) for key, value in said.items()):
-        told = value != default[key] or any(item.startswith(f"{GROUP}.{key}") for item in typed)
+        told = value != default[key] or any(item.split(".")[:2] == [GROUP, key] for item in typed)
         if key != "config" and told:
             data[key] = _over(data[key], value)
     return OptimizationConfig.from_document(Document(data, GROUP), config.path)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from hydra.conf import HydraConf
 from hydra.core.global_hydra import GlobalHydra
+from hydra.types import RunMode
 
 
 @dataclass(frozen=True)
@@ -75,3 +76,12 @@ def options(group: str) -> list[str]:
         if below != "recipe":
             found += [f"{below}/{option}" for option in loader.get_group_options(f"{group}/{below}")]
     return sorted(found)
+
+
+def recipes(hydra: HydraConf) -> list[str]:
+    """Names of the recipes that a job composed; Hydra records no choice for a group that takes a list."""
+    loader = GlobalHydra.instance().config_loader()
+    found = loader.compute_defaults_list(hydra.job.config_name, list(hydra.overrides.task), RunMode.RUN)
+    prefix = "optimization/recipe/"
+    paths = [item.config_path or "" for item in found.defaults]
+    return list(dict.fromkeys(path.removeprefix(prefix) for path in paths if path.startswith(prefix)))

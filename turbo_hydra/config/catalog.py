@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from turbo_hydra.config.fields import Field, did_you_mean
+from turbo_hydra.config.merging import merge
 from turbo_hydra.config.schema import KIND, SCHEMA_VERSION, OptimizationConfig, check_header
 from turbo_hydra.config.yaml_reader import Document, read_yaml
 from turbo_hydra.engine.errors import OptimizationConfigError, OptimizationConfigNotFoundError
@@ -87,7 +88,7 @@ class OptimizationConfigCatalog:
             # Each file is checked on its own, so that a fault is told with the line where it stands.
             config = OptimizationConfig.from_document(document, source)
             data = {**document.data, "evidence": [str(item) for item in config.evidence]}
-            merged = _merge(merged, data)
+            merged = merge(merged, data)
         own = documents[-1][1]
         return OptimizationConfig.from_document(Document(merged, own.source, own.lines), file)
 
@@ -141,21 +142,3 @@ def _installed() -> tuple[Path, ...]:
             Path(place).absolute() / "optimization" for place in (spec and spec.submodule_search_locations) or ()
         ]
     return tuple(folders)
-
-
-def _merge(base: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
-    merged = {**base, **data}
-    for key in ("catalogs", "evidence"):
-        merged[key] = list(dict.fromkeys((*(base.get(key) or ()), *(data.get(key) or ()))))
-    for key, depth in (("groups", 2), ("options", 3), ("compatibility", 2), ("shadow", 1)):
-        merged[key] = _merged_mappings(base.get(key), data.get(key), depth)
-    return merged
-
-
-def _merged_mappings(base: Any, data: Any, depth: int) -> Any:
-    if depth == 0 or not isinstance(base, dict) or not isinstance(data, dict):
-        return base if data is None else data
-    merged = dict(base)
-    for key, value in data.items():
-        merged[key] = _merged_mappings(base.get(key), value, depth - 1) if key in base else value
-    return merged

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from turbo_hydra.config.catalog import OptimizationConfigCatalog
 from turbo_hydra.config.fields import Field
+from turbo_hydra.config.merging import merge
 from turbo_hydra.config.schema import (
     Compatibility,
     Metadata,
@@ -21,10 +24,15 @@ from turbo_hydra.config.schema import (
     read_options,
 )
 from turbo_hydra.config.yaml_reader import Document, read_yaml
+from turbo_hydra.engine.errors import OptimizationConfigError, OptimizationConfigNotFoundError
 
 SCHEMA_VERSION = "turbo_hydra/recipe/v1"
 KIND = "OptimizationRecipe"
 KEYS = ("schema_version", "kind", "metadata", "model", "catalogs", "compatibility", "groups", "options")
+
+
+_NAME = re.compile(r"(?:/optimization/recipe/)?(?P<name>\w[\w-]*)(?:@_here_)?")
+_SELF = "_self_"
 
 
 @dataclass(frozen=True)
@@ -56,14 +64,22 @@ class Recipe:
 
     @classmethod
     def from_file(cls, path: Path) -> Recipe:
-        """Read a recipe that stands on its own.
+        """Read a recipe with those that its defaults list names, as Hydra composes them.
 
         Raises
         ------
+        OptimizationConfigNotFoundError
+            If a file is missing.
         OptimizationConfigError
             If its content is wrong; the message names file, line and key.
         """
-        return cls.from_document(read_yaml(path))
+        documents = list(_documents(path.absolute(), ()))
+        merged: dict[str, Any] = {}
+        for document in documents:
+            cls.from_document(document)  # each on its own, so that a fault is told where it stands
+            merged = merge(merged, document.data)
+        own = documents[-1]
+        return cls.from_document(Document(merged, str(path), own.lines))
 
     @classmethod
     def from_document(cls, document: Document) -> Recipe:
@@ -79,3 +95,34 @@ class Recipe:
             groups=read_groups(root["groups"]),
             options=read_options(root["options"]),
         )
+
+
+def _documents(file: Path, children: tuple[Path, ...]) -> Iterator[Document]:
+    """The recipes of a defaults list and the file itself, in the order in which they are merged."""
+    document = read_yaml(file)
+    defaults = Field.root(document)["defaults"]
+    entries = defaults.strings()
+    if entries and _SELF not in entries:
+        raise OptimizationConfigError(
+            f"{defaults.place}: a recipe's defaults list says where the recipe itself stands: add {_SELF}"
+        )
+    own = Document({k: v for k, v in document.data.items() if k != "defaults"}, document.source, document.lines)
+    for index, entry in enumerate(entries or (_SELF,)):
+        if entry == _SELF:
+            yield own
+            continue
+        place = document.place(("defaults", str(index)))
+        found = _NAME.fullmatch(entry)
+        if found is None:
+            raise OptimizationConfigError(f"{place}: a recipe's defaults list names recipes, found '{entry}'")
+        parent = _recipe(found["name"], file)
+        if parent is None:
+            raise OptimizationConfigNotFoundError(f"{place}: there is no recipe '{found['name']}' beside {file}")
+        if parent in (*children, file):
+            raise OptimizationConfigError(f"{place}: recipe '{found['name']}' names this one in turn; break the circle")
+        yield from _documents(parent, (*children, file))
+
+
+def _recipe(name: str, child: Path) -> Path | None:
+    folders = [child.parent, *(folder / "recipe" for folder in OptimizationConfigCatalog().folders)]
+    return next((file for folder in folders if (file := folder / f"{name}.yaml").is_file()), None)
