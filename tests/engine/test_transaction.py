@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turbo_hydra.engine.targets import ABSENT, Site
-from turbo_hydra.engine.transaction import SiteChangedError, Transaction
+from turbo_hydra.engine.transaction import SiteChangedError, Transaction, covered, take_back
 
 
 def site(owner: Any, name: str) -> Site:
@@ -128,11 +128,32 @@ def test_the_write_that_somebody_else_covered_is_found() -> None:
     made = Transaction()
     made.write(site(first, "f"), sum)
     made.write(site(second, "f"), sum)
-    assert made.blocked() is None
+    assert covered({"a.x": made}) == {}
     vars(second)["f"] = max
-    found = made.blocked()
-    assert found is not None
-    assert found.site.owner is second
+    assert covered({"a.x": made}) == {"a.x": made.writes[1]}
+
+
+def test_what_lies_below_something_that_stays_stays_too() -> None:
+    owner = module(f=len, g=len, h=len, i=len)
+    made = {id: Transaction() for id in ("a.x", "b.x", "c.x", "d.x")}
+    for id, name in (("a.x", "f"), ("b.x", "f"), ("b.x", "g"), ("c.x", "g"), ("c.x", "h"), ("d.x", "i")):
+        made[id].write(site(owner, name), lambda: None)
+    vars(owner)["h"] = max
+    found = covered(made)
+    # c is covered by somebody else at h; b lies below c at g, a below b at f.
+    assert {id: write.site.name for id, write in found.items()} == {"c.x": "h", "b.x": "g", "a.x": "f"}
+    assert take_back({"d.x": made["d.x"]}) == {"d.x": []}
+    assert vars(owner)["i"] is len
+
+
+def test_groups_that_wrote_in_turn_are_taken_back_in_turn() -> None:
+    owner = module(f=len, g=len)
+    made = {"a.x": Transaction(), "b.x": Transaction(), "c.x": Transaction()}
+    for id, name in (("a.x", "f"), ("b.x", "f"), ("b.x", "g"), ("a.x", "g"), ("a.x", "f")):
+        made[id].write(site(owner, name), lambda: None)
+    assert covered(made) == {}
+    assert take_back(made) == {"a.x": [], "b.x": []}
+    assert (vars(owner)["f"], vars(owner)["g"]) == (len, len)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["f", "g", "h"])), max_size=12))
@@ -145,7 +166,7 @@ def test_any_sequence_of_writes_is_taken_back_to_where_it_began(writes: list[tup
     made = Transaction()
     for index, name in writes:
         made.write(site(owners[index], name), lambda: None)
-    assert made.blocked() is None
+    assert covered({"a.x": made}) == {}
     assert made.rollback() == []
     after = [dict(item if isinstance(item, dict) else vars(item)) for item in owners]
     assert after == before

@@ -11,12 +11,12 @@ from turbo_hydra.engine.conflicts import identical
 from turbo_hydra.engine.errors import OptimizationRollbackError, StrictStop
 from turbo_hydra.engine.evidence import LiveReader
 from turbo_hydra.engine.imports import Rule, finder
-from turbo_hydra.engine.kinds import function_of
+from turbo_hydra.engine.kinds import function_of, in_kind_of
 from turbo_hydra.engine.members import PreparedMember, over
 from turbo_hydra.engine.plan import Plan, PreparedGroup
 from turbo_hydra.engine.report import OptimizationReport
 from turbo_hydra.engine.targets import ABSENT, Site
-from turbo_hydra.engine.transaction import SiteChangedError, Transaction, Write
+from turbo_hydra.engine.transaction import SiteChangedError, Transaction, covered, take_back
 
 GroupStatus = Literal["applied", "skipped", "blocked", "failed", "rolled_back", "not_started"]
 
@@ -163,7 +163,13 @@ class Engine:
         value = member.build(site.raw, count=count)
         if value is None:
             return []
-        return [(member, site, value), *((member, alias, value) for alias in member.alias_sites)]
+        writes = [(member, site, value)]
+        for alias in member.alias_sites:
+            above = self._installed.get(alias.key, [])
+            same_kind = type(alias.raw) is type(member.site.raw)
+            of_kind = value if same_kind else in_kind_of(alias.raw, function_of(value))
+            writes.append((member, over(alias, above[-1][1]) if above else alias, of_kind))
+        return writes
 
     def _take_back(self, outcome: Outcome, status: GroupStatus, error: str) -> None:
         outcome.error = error
@@ -212,10 +218,10 @@ class Engine:
 
     def _rebind_one(self, member: PreparedMember, holder: holders.Holder) -> None:
         # The module of a replacement may hold the original on purpose: its guard returns the original's result.
-        if holder.place.rpartition(".")[0] == member.member.replacement.rpartition(".")[0] or member.site is None:
+        if member.site is None or member.member.replacement.startswith(holder.module + "."):
             return
         current = member.site.read()
-        if current is holder.original or current is ABSENT:
+        if current is holder.original or current is ABSENT or holder.owner is function_of(current):
             return
         if holder.kind != "module" or not member.member.rebind:
             member.stale_holders.append(holder.place)
@@ -307,21 +313,21 @@ class Engine:
         left: list[str] = []
         while self._watching:
             finder.remove(self._watching.pop())
-        # Not in the order of the plan: observers and late members were written last, wherever their groups stand.
-        outcomes = list(self.outcomes.values())[::-1]
-        for outcome in sorted(outcomes, key=lambda item: item.transaction.last, reverse=True):
+        transactions = {id: outcome.transaction for id, outcome in self.outcomes.items()}
+        for id, write in covered(transactions).items():
+            del transactions[id]
+            outcome = self.outcomes[id]
+            outcome.status = "blocked"
+            outcome.error = f"'{write.site.path}' now holds {write.site.read()!r}, which is not ours to remove"
+            left.append(outcome.error)
+        for id, problems in take_back(transactions).items():
+            outcome = self.outcomes[id]
+            outcome.status, outcome.error = ("failed", problems[0]) if problems else ("rolled_back", outcome.error)
+            left += problems
+        for outcome in reversed(list(self.outcomes.values())):
             for member in outcome.prepared.import_members:
                 member.uninstall()
                 outcome.status = "rolled_back"
-            foreign: Write | None = outcome.transaction.blocked()
-            if foreign is not None:
-                outcome.status = "blocked"
-                outcome.error = f"'{foreign.site.path}' now holds {foreign.site.read()!r}, which is not ours to remove"
-                left.append(outcome.error)
-            elif outcome.transaction.writes:
-                problems = outcome.transaction.rollback()
-                outcome.status, outcome.error = ("failed", problems[0]) if problems else ("rolled_back", outcome.error)
-                left += problems
         self._installed.clear()
         return left
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,20 +58,6 @@ class Transaction:
         if site.read() is not value:
             raise SiteChangedError(f"'{site.path}' does not hold what was written: its owner stored something else")
 
-    def blocked(self) -> Write | None:
-        """The first write whose site somebody else has written since; undoing over it would drop their work."""
-        newest: set[tuple[int, str]] = set()
-        for write in reversed(self.writes):
-            if write.site.key not in newest and write.site.read() is not write.after:
-                return write
-            newest.add(write.site.key)
-        return None
-
-    @property
-    def last(self) -> int:
-        """Number of the last write; -1 where there is none."""
-        return self.writes[-1].number if self.writes else -1
-
     def rollback(self) -> list[str]:
         """Take all writes back, the last first.
 
@@ -81,14 +68,63 @@ class Transaction:
         """
         problems = []
         while self.writes:
-            write = self.writes.pop()
-            try:
-                if write.before is not ABSENT or write.site.read() is not ABSENT:
-                    write.site.write(write.before)
-                restored = write.site.read() is write.before
-                problem = "" if restored else "it holds something else"
-            except Exception as error:
-                problem = f"{type(error).__name__}: {error}"
+            problem = _put_back(self.writes.pop())
             if problem:
-                problems.append(f"'{write.site.path}' could not be put back: {problem}")
+                problems.append(problem)
         return problems
+
+
+def _put_back(write: Write) -> str:
+    try:
+        if write.before is not ABSENT or write.site.read() is not ABSENT:
+            write.site.write(write.before)
+        problem = "" if write.site.read() is write.before else "it holds something else"
+    except Exception as error:
+        problem = f"{type(error).__name__}: {error}"
+    return problem and f"'{write.site.path}' could not be put back: {problem}"
+
+
+def covered(transactions: Mapping[str, Transaction]) -> dict[str, Write]:
+    """The groups that cannot be taken back, each with a write of it that something else lies on.
+
+    That is what somebody else has written since, or the write of a group that itself cannot be taken back.
+    """
+    by_site: dict[tuple[int, str], list[tuple[str, Write]]] = {}
+    writes = [(id, write) for id, transaction in transactions.items() for write in transaction.writes]
+    for id, write in sorted(writes, key=lambda item: item[1].number):
+        by_site.setdefault(write.site.key, []).append((id, write))
+    found: dict[str, Write] = {}
+    for entries in by_site.values():
+        top = entries[-1][1]
+        if top.site.read() is not top.after:
+            for id, write in entries:
+                found.setdefault(id, write)
+    while True:
+        below = {
+            id: write
+            for entries in by_site.values()
+            for position, (id, write) in enumerate(entries)
+            if id not in found and any(other in found for other, _ in entries[position:])
+        }
+        if not below:
+            return found
+        found.update(below)
+
+
+def take_back(transactions: Mapping[str, Transaction]) -> dict[str, list[str]]:
+    """Take back the writes of several groups, the last of all first.
+
+    Returns
+    -------
+    dict[str, list[str]]
+        Group id to what could not be put back, for each group that had written something.
+    """
+    problems: dict[str, list[str]] = {id: [] for id, transaction in transactions.items() if transaction.writes}
+    writes = [(id, write) for id in problems for write in transactions[id].writes]
+    for id, write in sorted(writes, key=lambda item: item[1].number, reverse=True):
+        problem = _put_back(write)
+        if problem:
+            problems[id].append(problem)
+    for id in problems:
+        transactions[id].writes.clear()
+    return problems
