@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+
 from tiny_vla.data import ActionChunks, Demonstrations, EndlessBatches, Normalizer
 from tiny_vla.tokenizer import PAD, UNKNOWN, WordTokenizer
 
@@ -80,8 +81,8 @@ def test_a_sample_ends_with_its_episode(demos: Demonstrations) -> None:
     before = samples[samples.steps.tolist().index(step - 3)]
     raw = samples.normalizer.raw_actions(before["actions"])
     assert torch.allclose(raw[:4], torch.from_numpy(demos.actions[step - 3 : step + 1]), atol=1e-6)
-    assert (before["images"].min(), before["images"].max()) >= (-1.0, -1.0)
-    assert before["images"].max() <= 1.0
+    assert before["images"].shape == (2, 3, 48, 48)
+    assert -1.0 <= before["images"].min() < before["images"].max() <= 1.0
 
 
 def test_training_and_held_out_samples_are_all_steps_once(demos: Demonstrations) -> None:

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
+
+from tests.tiny_vla.patching import applied, groups
+from tests.tiny_vla.test_model import SMALL, batch, lively
 from tiny_vla import attention, joint, layers, rotary
 from tiny_vla.attention import MASKED, eager_attention, make_attention_mask
 from tiny_vla.config import ModelConfig
 from tiny_vla.model import TinyVLA
 from tiny_vla.rotary import RotaryEmbedding
-from torch import Tensor
-
-from tests.tiny_vla.patching import applied, groups
-from tests.tiny_vla.test_model import SMALL, batch, lively
 from turbo_hydra.catalogs.models.tiny_vla.options import CheckpointOff, FusedAttention
 from turbo_hydra.engine.objects import load_object
 
@@ -106,7 +106,7 @@ def test_fused_attention_is_attention(dtype: torch.dtype, length: int, heads: in
     query, key, value, mask = inputs(length, heads, kv_heads, dtype)
     # The reference is the same formula in float64.
     wide = [item.double().requires_grad_() for item in (query, key, value)]
-    expected = eager_attention(*wide, mask.double() if masked else None, 0.3)
+    expected = eager_attention(wide[0], wide[1], wide[2], mask.double() if masked else None, 0.3)
     fused = load_object(f"{HERE}.fused_attention.attention")(eager_attention, FusedAttention())
     narrow = [item.requires_grad_() for item in (query, key, value)]
     output = fused(*narrow, mask if masked else None, 0.3)

@@ -8,6 +8,7 @@ import math
 
 import pytest
 import torch
+
 from tiny_vla.attention import MASKED, eager_attention, make_attention_mask
 from tiny_vla.config import ModelConfig, StreamConfig
 from tiny_vla.flow import embed_time, sample_time
