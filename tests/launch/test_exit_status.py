@@ -76,6 +76,7 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "unknown style": ({"entry": "script.py", "arg_style": "colon"}, {}, "'model.arg_style'"),
     "no ranks": ({"entry": "script.py"}, {"ranks": 0}, "'runtime.ranks'"),
     "a value that is no variable": ({"entry": "script.py"}, {"environment": {"set": {"A": [1]}}}, "environment.set.A"),
+    "several nodes": ({"entry": "script.py"}, {"nodes": 2}, "runtime.nodes=2 is not available"),
     "unknown accelerator": ({"entry": "script.py"}, {"accelerator": "abacus"}, "'runtime.accelerator'"),
     "no such device": (
         {"entry": "script.py"},
@@ -94,6 +95,24 @@ def test_wrong_settings_end_with_2_and_one_sentence_before_a_rank_starts(launchi
     assert ran.out == ""
     assert len(ran.err.splitlines()) == 1
     assert words in ran.err
+
+
+@pytest.mark.slow
+def test_a_setting_without_effect_is_told(launching: Launching) -> None:
+    ran = launching.run(launching.job("print('it ran')\n", runtime={"affinity": {"numa": "node"}}))
+    assert (ran.status, ran.out) == (0, "it ran\n")
+    assert ran.err == "turbo_hydra: runtime.affinity.numa=node has no effect in this version\n"
+
+
+@pytest.mark.slow
+def test_a_reader_that_leaves_early_changes_nothing(launching: Launching) -> None:
+    command = launching.start(launching.job("print('it ran')\n", measure={"enabled": True}))
+    assert command.stdout is not None
+    command.stdout.close()
+    assert command.wait(120) == 0
+    assert command.stderr is not None
+    assert "BrokenPipe" not in command.stderr.read()
+    command.stderr.close()
 
 
 def test_an_output_folder_that_cannot_be_written_is_named(launching: Launching) -> None:

@@ -78,27 +78,32 @@ def test_groups_are_there_before_the_script_and_in_it(demo: Launching) -> None:
     assert (demo.output / "turbo" / "report.md").read_text().count("demo.fast") >= 2
 
 
+CHILDREN = """
+    import multiprocessing, sys
+    from lib import slow
+
+    def step(number):
+        return f"step {number}"
+
+    def work(number):
+        return slow(number), step(number)
+
+    if __name__ == "__main__":
+        with multiprocessing.get_context(sys.argv[1]).Pool(1) as pool:
+            print(pool.map(work, [1]))
+"""
+
+
 @pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
 def test_groups_are_there_in_children(demo: Launching, method: str) -> None:
-    job = demo.job(
-        f"""
-        import multiprocessing
-        from lib import slow
-
-        def step(number):
-            return f"step {{number}}"
-
-        def work(number):
-            return slow(number), step(number)
-
-        if __name__ == "__main__":
-            with multiprocessing.get_context({method!r}).Pool(1) as pool:
-                print(pool.map(work, [1]))
-        """,
-        optimization=OPTIMIZATION,
-    )
-    ran = demo.rank(job)
+    ran = demo.rank(demo.job(CHILDREN, model={"positional": [method]}, optimization=OPTIMIZATION))
     assert (ran.status, ran.out) == (0, "[('quick 1', 'fast step 1')]\n"), ran.err
+
+
+def test_children_are_left_as_they_are_when_asked(demo: Launching) -> None:
+    job = demo.job(CHILDREN, model={"positional": ["spawn"]}, runtime={"children": False}, optimization=OPTIMIZATION)
+    ran = demo.rank(job)
+    assert (ran.status, ran.out) == (0, "[('slow 1', 'step 1')]\n"), ran.err
 
 
 def test_a_program_that_the_script_starts_is_left_alone(demo: Launching) -> None:

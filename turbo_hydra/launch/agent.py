@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from turbo_hydra.engine.errors import TurboHydraError
-from turbo_hydra.launch import arguments, caches, devices, failures, files, outcome, paths, processes
+from turbo_hydra.launch import arguments, caches, devices, failures, files, outcome, paths, processes, unavailable
 from turbo_hydra.launch.job import Job, JobError, count
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -38,9 +38,9 @@ def main(job_path: str) -> int:
         ranks = count(job.runtime, "ranks", 1, least=1)
         paths.check_module(paths.script(job))
         arguments.render(job.model)
-        for warning in caches.prepare(job.runtime, job.cwd, os.environ):
-            _say(warning)
         _check_devices(job, ranks)
+        for warning in [*unavailable.check(job.runtime), *caches.prepare(job.runtime, job.cwd, os.environ)]:
+            _say(warning)
         return _launch(job, ranks)
     except TurboHydraError as problem:
         _say(str(problem))

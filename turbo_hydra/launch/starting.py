@@ -170,7 +170,11 @@ def _report(job: Job, status: int) -> None:
     except OSError as problem:
         _say(f"cannot write the report into {job.folder}: {problem.strerror or problem}")
     if report["execution"] or report["steps"]:
-        showing.show(report, str(job.folder))
+        try:
+            showing.show(report, str(job.folder))
+        except BrokenPipeError:
+            # Whoever read the output has left (`| head`); the interpreter's own flush would complain once more.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _say(text: str) -> None:
