@@ -16,11 +16,15 @@ README = Path(__file__).resolve().parents[2] / "README.md"
 OWN_SUITE = {"make test", "make test-all"}
 
 
+def blocks(kind: str, text: str) -> list[str]:
+    """Return the blocks marked with a language."""
+    return re.findall(rf"^```{kind}\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
+
+
 def commands(text: str) -> list[str]:
-    """Return the command lines of the blocks marked `bash`; a line that ends in a backslash goes on in the next one."""
-    blocks: list[str] = re.findall(r"^```bash\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
-    lines = [line.strip() for block in blocks for line in block.replace("\\\n", " ").splitlines()]
-    return [line.split("  #")[0].strip() for line in lines if line and not line.startswith("#")]
+    """Return the command lines of the blocks marked `bash`."""
+    lines = [line.strip() for block in blocks("bash", text) for line in block.splitlines()]
+    return [line for line in lines if line and not line.startswith("#")]
 
 
 COMMANDS = commands(README.read_text(encoding="utf-8"))
@@ -41,6 +45,14 @@ def test_each_target_that_readme_names_exists(project_root: Path) -> None:
 def test_each_file_that_readme_links_to_exists(project_root: Path) -> None:
     linked = re.findall(r"\]\(([^)#:]+)\)", README.read_text(encoding="utf-8"))
     assert [name for name in linked if not (project_root / name).exists()] == []
+
+
+@pytest.mark.parametrize("block", blocks("python", README.read_text(encoding="utf-8")))
+def test_the_python_works(block: str, project_root: Path) -> None:
+    env = {**os.environ, "PYTHONPATH": str(project_root / "examples" / "tiny_vla")}
+    ran = subprocess.run([sys.executable, "-c", block], env=env, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert "'blocked': 0, 'failed': 0" in ran.stdout
 
 
 @pytest.mark.slow
