@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import linecache
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -54,6 +55,7 @@ class Lab:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(dedent(text), encoding="utf-8")
         importlib.invalidate_caches()
+        linecache.checkcache(str(path))
         return path
 
     def path(self, dotted: str) -> str:

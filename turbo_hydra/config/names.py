@@ -10,7 +10,7 @@ from turbo_hydra.config.fields import did_you_mean
 from turbo_hydra.config.schema import OptimizationConfig
 from turbo_hydra.engine.declarations import Group
 from turbo_hydra.engine.errors import OptimizationConfigError
-from turbo_hydra.engine.plan import make_options
+from turbo_hydra.engine.options import make_options
 from turbo_hydra.engine.registry import Registry
 from turbo_hydra.engine.selection import matches
 

@@ -57,11 +57,28 @@ def find(members: Sequence[PreparedMember]) -> list[Conflict]:
                     seen.add(pair)
                     found.append(_conflict(first, second, "both change one object"))
     for prepared in members:
-        if prepared.site is not None and isinstance(prepared.site.owner, type) and not prepared.member.observer:
-            outer = classes.get(id(prepared.site.owner))
+        if prepared.site is None or prepared.member.observer:
+            continue
+        for cls in _classes_around(prepared.site.owner):
+            outer = classes.get(id(cls))
             if outer is not None and outer is not prepared:
                 found.append(_conflict(outer, prepared, "the first replaces the class that the second changes"))
     return found
+
+
+def _classes_around(owner: Any) -> list[type]:
+    """The class `owner` and the classes that it is defined in; none for another owner."""
+    if not isinstance(owner, type):
+        return []
+    around = [owner]
+    scope: Mapping[str, Any] = vars(sys.modules.get(owner.__module__, object))
+    for name in owner.__qualname__.split(".")[:-1]:
+        outer = scope.get(name)
+        if not isinstance(outer, type):
+            break
+        around.append(outer)
+        scope = vars(outer)
+    return around
 
 
 def find_between_imports(members: Sequence[PreparedMember]) -> list[Conflict]:

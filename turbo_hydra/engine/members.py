@@ -248,7 +248,11 @@ class PreparedMember:
             made = function_of(self._replacement)
         if isinstance(original, type):
             return made if self._fits_class(original, made) else None
-        if not callable(made) or not self._fits(original, made):
+        if not callable(made):
+            what = "factory returned" if self.member.kind == "wrap" else "replacement is"
+            self.fail("replacement.kind", f"'{self.member.replacement}': the {what} {made!r}, which cannot be called")
+            return None
+        if not self._fits(original, made):
             return None
         self.hits = Hits() if count else None
         condition = self._condition if self.member.runtime_condition else None
@@ -277,11 +281,15 @@ class PreparedMember:
         return problem is None
 
     def _fits_class(self, original: type, made: Any) -> bool:
+        if self.member.runtime_condition is not None:
+            self.fail("condition.class", f"'{self.member.target}' is a class: a runtime_condition chooses among calls")
+            return False
         if not (isinstance(made, type) and issubclass(made, original)):
             self.fail("target.kind", f"a class is replaced by a subclass of it only; found {made!r}")
             return False
         live: list[type] = type.__subclasses__(original)
-        children = [item for item in live if item is not made and not issubclass(item, made)]
+        # What stands beside the replacement knows of it: another replacement, or a helper.
+        children = [item for item in live if item.__module__ != made.__module__ and not issubclass(item, made)]
         if children:
             names = ", ".join(f"{item.__module__}.{item.__qualname__}" for item in children)
             self.fail(

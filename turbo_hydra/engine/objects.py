@@ -40,14 +40,17 @@ def load_object(path: str) -> Any:
 def replacement_hash(group: Group) -> str | None:
     """`ast-v1` hash of the modules that hold the group's replacements, helpers beside them included.
 
-    The modules are read, not executed. None where one of them has no source.
+    The modules are read, not executed. None where one of them has no source, or none that this Python parses.
     """
     trees = []
     for module in sorted({member.replacement.rpartition(".")[0] for member in group.members if member.replacement}):
         text = _source(module)
         if text is None:
             return None
-        trees.append(ast_hash(text))
+        try:
+            trees.append(ast_hash(text))
+        except SyntaxError:
+            return None
     return ast_hash(repr(trees)) if len(trees) > 1 else (trees[0] if trees else None)
 
 
@@ -55,11 +58,11 @@ def _source(module: str) -> str | None:
     while module:
         try:
             spec = importlib.util.find_spec(module)
-        except (ImportError, ValueError):
-            spec = None
-        if spec is not None:
-            loader = spec.loader
+            loader = spec.loader if spec is not None else None
             source = loader.get_source(module) if loader is not None and hasattr(loader, "get_source") else None
+        except Exception:  # finding a module executes the packages around it
+            return None
+        if spec is not None:
             return source if isinstance(source, str) else None
         module = module.rpartition(".")[0]
     return None

@@ -13,11 +13,11 @@ from turbo_hydra.engine import conflicts, early
 from turbo_hydra.engine.checks import Check, CheckContext, CompatibilityResult
 from turbo_hydra.engine.declarations import Group
 from turbo_hydra.engine.environment import config_checks, read_repository, snapshot
-from turbo_hydra.engine.errors import OptimizationConfigError
 from turbo_hydra.engine.evidence import LiveReader
 from turbo_hydra.engine.import_members import PreparedImport
 from turbo_hydra.engine.members import PreparedMember, Shadow
 from turbo_hydra.engine.objects import load_object, replacement_hash
+from turbo_hydra.engine.options import make_options
 from turbo_hydra.engine.order import execution_order
 from turbo_hydra.engine.prepared import PreparedExecution
 from turbo_hydra.engine.registry import Registry
@@ -329,43 +329,3 @@ def _block_dependents(groups: Mapping[str, PreparedGroup]) -> None:
         for needed in item.group.depends_on:
             if item.decision == "apply" and groups[needed].decision == "block":
                 item.block("dependency_blocked")
-
-
-def make_options(group: Group, values: Mapping[str, Any]) -> Any:
-    """An instance of the group's options dataclass with `values` set; None where the group has no options.
-
-    Raises
-    ------
-    OptimizationConfigError
-        If an option is unknown or has the wrong type.
-    """
-    if group.options is None:
-        if values:
-            raise OptimizationConfigError(f"group '{group.id}' has no options; remove {sorted(values)}")
-        return None
-    unknown = [name for name in values if name not in group.option_names]
-    if unknown:
-        raise OptimizationConfigError(
-            f"group '{group.id}' has no option '{unknown[0]}'; it has {', '.join(group.option_names)}"
-        )
-    defaults = group.options()
-    for name, value in values.items():
-        default = getattr(defaults, name)
-        if not _same_type(default, value):
-            raise OptimizationConfigError(
-                f"option '{name}' of group '{group.id}' must be a {type(default).__name__} like its default "
-                f"{default!r}, found {value!r}"
-            )
-    return dataclasses.replace(defaults, **values)
-
-
-def _same_type(default: Any, value: Any) -> bool:
-    if default is None or value is None:
-        return True
-    if isinstance(default, bool) or isinstance(value, bool):
-        return isinstance(default, bool) and isinstance(value, bool)
-    if isinstance(default, float):
-        return isinstance(value, (int, float))
-    if isinstance(default, (tuple, list)):
-        return isinstance(value, (tuple, list))
-    return isinstance(value, type(default))
