@@ -41,7 +41,7 @@ COMMANDS = {
         *{"--untracked", "--entry", "--pythonpath"},
     },
     "validate": {"FILE"},
-    "check": {"FILE", "--repo", "--static", "--json", "--untracked", "--entry", "--pythonpath"},
+    "check": {"FILE", "--repo", "--static", "--json", "--range", "--untracked", "--entry", "--pythonpath"},
     "show": {"FILE"},
     "diff": {"OLD", "NEW"},
     "report": {"DIR...", "--json"},

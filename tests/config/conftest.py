@@ -32,6 +32,9 @@ MODEL = """
 
         def norm(self, x):
             return x / 2
+
+    def late_name(x):
+        return x
     """
 SCRIPT = """
     from demo_model import layers
@@ -59,7 +62,14 @@ CATALOG = """
     group("demo.norm", replace("demo_model.layers.Block.norm", "demo_catalog_code.norm"))
     group("demo.norm_again", replace("demo_model.Block.norm", "demo_catalog_code.other_norm"))
     group("demo.whole", replace("demo_model.layers.Block", "demo_catalog_code.Block"))
+    group("demo.reaching", replace("demo_model.layers.late_name", "demo_reaching.norm"))
     group("demo.step", wrap("__main__.step", "demo_catalog_code.step", late=True))
+    """
+REACHING = """
+    from demo_catalog_code import attend as fast
+
+    def norm(self, x):
+        return fast(x, x)
     """
 CODE = """
     def attend(query, key):
@@ -125,6 +135,7 @@ def demo_catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("catalog")
     write(folder / "demo_catalog.py", CATALOG)
     write(folder / "demo_catalog_code.py", CODE)
+    write(folder / "demo_reaching.py", REACHING)
     sys.path.insert(0, str(folder))
     importlib.invalidate_caches()
     yield folder

@@ -13,6 +13,7 @@ import pytest
 
 from turbo_hydra.config import OptimizationConfig
 from turbo_hydra.config.checking import CheckResult, check
+from turbo_hydra.config.drift import walk
 from turbo_hydra.config.generating import Generated, Request, generate
 from turbo_hydra.engine.errors import OptimizationConfigError
 
@@ -139,6 +140,7 @@ def test_a_tree_that_is_not_clean_is_refused_and_what_may_lie_there_can_be_named
         ),
         ("norm: off", "norm: on, norm_again: on", "'demo.norm' .* and group 'demo.norm_again' .* different changes"),
         ("norm: off", "norm: on, whole: on", "replaces the class that the second changes"),
+        ("norm: off", "reaching: on", r"demo_reaching\.py:1: the replacement of group 'demo.reaching' uses 'demo_cat"),
         ("demo_catalog]", "no_such_catalog]", "catalog 'no_such_catalog' cannot be imported: ModuleNotFoundError"),
         ("recipe/v1", "recipe/v2", r"recipe\.yaml:2: 'schema_version' must be"),
         (
@@ -245,10 +247,10 @@ def test_a_version_that_nobody_recorded_is_named(project: Project) -> None:
     config = OptimizationConfig.from_file(project.output)
     selection = config.selection()
     other = dataclasses.replace(selection.evidence["__main__.step"][0], dist="demo", version="1.0")
-    from turbo_hydra.config.checking import _compare, _Found
+    from turbo_hydra.config.checking import Found, compare
 
-    found = _Found(dataclasses.replace(other, version="2.0"))
-    result = _compare("demo.step", "__main__.step", True, (other,), found)
+    found = Found(dataclasses.replace(other, version="2.0"))
+    result = compare("demo.step", "__main__.step", True, (other,), found)
     assert (result.status, result.expected, result.found) == ("version", "demo 1.0", "demo 2.0")
 
 
@@ -275,3 +277,49 @@ def test_a_changed_replacement_is_a_note(project: Project, demo_catalog: Path) -
         code.write_text(before, encoding="utf-8")
     assert result.matches
     assert any(note.startswith("replacement.changed") for note in result.notes)
+
+
+def test_a_walk_says_at_which_commit_which_target_changed(project: Project) -> None:
+    make(project)
+    config = OptimizationConfig.from_file(project.output)
+    start = project.commit
+    project.edit("import functools", "import functools, os")
+    project.edit("return x + 1", "return x + 2")
+    changed = project.commit
+    project.edit("return x / 2", "return x  /  2")
+    project.edit("def step(x)", "def step(y)", "train.py")
+    (project.repo / "train.py").write_text("raise SystemExit('the working tree is not read')", encoding="utf-8")
+    drift = walk(config, project.repo, f"{start}..HEAD", entry="train.py")
+    assert drift.commits == 4
+    assert [(item.commit, item.target, item.status) for item in drift.changes] == [
+        (changed, "demo_model.layers.Block.forward", "changed"),
+        (project.commit, "__main__.step", "changed"),
+    ]
+    assert drift.changes[0].subject == "change"
+    assert drift.changes[0].groups == ("demo.block",)
+    assert "-        return x + 1\n+        return x + 2" in drift.changes[0].diff
+    assert not drift.matches
+    assert {item.target: item.status for item in drift.targets} == {
+        "demo_model.layers.attend": "match",
+        "demo_model.layers.Block.forward": "changed",
+        "demo_model.layers.Block.norm": "layout",
+        "__main__.step": "changed",
+    }
+    assert walk(config, project.repo, f"{start}..{start}", entry="train.py").matches
+
+
+def test_a_walk_needs_no_working_tree(project: Project, tmp_path: Path) -> None:
+    make(project)
+    start = project.commit
+    project.edit("return x + 1", "return x + 2")
+    bare = tmp_path / "bare.git"
+    project.git("clone", "-q", "--bare", ".", str(bare))
+    drift = walk(OptimizationConfig.from_file(project.output), bare, f"{start}..HEAD", entry="train.py")
+    assert [item.target for item in drift.changes] == ["demo_model.layers.Block.forward"]
+
+
+@pytest.mark.parametrize("commits", ["HEAD", "..HEAD", "HEAD..", "a...b", "HEAD..none", "none..HEAD"])
+def test_what_is_no_range_is_one_sentence(project: Project, commits: str) -> None:
+    make(project)
+    with pytest.raises(OptimizationConfigError, match=r"--range takes two commits|git (log|rev-parse) in"):
+        walk(OptimizationConfig.from_file(project.output), project.repo, commits)

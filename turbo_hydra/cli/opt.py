@@ -6,11 +6,14 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from turbo_hydra.engine.errors import OptimizationConfigError, OptimizationConfigNotFoundError, TurboHydraError
+
+if TYPE_CHECKING:
+    from turbo_hydra.config import OptimizationConfig
 
 NO_MATCH = 1
 WRONG_USE = 2
@@ -160,6 +163,10 @@ def check(
     repo: Repo,
     static: Static = False,
     as_json: Json = False,
+    commits: Annotated[
+        str | None,
+        typer.Option("--range", metavar="A..B", help="With --static: say at which commit which target changed."),
+    ] = None,
     untracked: Untracked = None,
     entry: Entry = None,
     pythonpath: PythonPath = None,
@@ -170,12 +177,38 @@ def check(
     from turbo_hydra.config.checking import check
 
     config = OptimizationConfigCatalog().load(file)
+    if commits is not None:
+        _walk(config, repo, commits, static, as_json, entry, pythonpath or [])
+        return
     result = check(config, repo, static, untracked or (), entry, pythonpath or ())
     if as_json:
         _print_json(result.to_dict())
     else:
         tables.check(result)
     if not result.matches:
+        raise typer.Exit(NO_MATCH)
+
+
+def _walk(
+    config: OptimizationConfig,
+    repo: Path,
+    commits: str,
+    static: bool,
+    as_json: bool,
+    entry: str | None,
+    pythonpath: list[str],
+) -> None:
+    from turbo_hydra.cli import tables
+    from turbo_hydra.config.drift import walk
+
+    if not static:
+        raise OptimizationConfigError("--range reads files only, since old commits cannot be imported: add --static")
+    drift = walk(config, repo, commits, entry, pythonpath)
+    if as_json:
+        _print_json(drift.to_dict())
+    else:
+        tables.drift(drift)
+    if not drift.matches:
         raise typer.Exit(NO_MATCH)
 
 

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from turbo_hydra.config.checking import FITS, MEANING, CheckResult
+from turbo_hydra.config.drift import Drift
 from turbo_hydra.engine.declarations import Group
 
 # Wide enough that nothing is cut where there is no terminal to measure.
@@ -82,6 +83,19 @@ def groups(found: Sequence[Group]) -> None:
             said = f": {option['help']}" if option["help"] else ""
             console.print(Text(f"  option {option['name']} = {option['default']!r} ({option['type']}){said}"))
         console.print()
+
+
+def drift(found: Drift) -> None:
+    """Print the commits at which a target changed, each with the diff of its definition, then where it ends."""
+    console = _console()
+    for change in found.changes:
+        console.print(Text(f"{change.commit[:12]} {change.subject}", "bold"))
+        console.print(Text(f"  {change.target} ({', '.join(change.groups)}): {MEANING[change.status]}"))
+        for line in change.diff.splitlines():
+            colour = {"+": "green", "-": "red"}.get(line[:1], "")
+            console.print(Text(f"    {line}", colour))
+    console.print(Text(f"{found.commits} commits, {len(found.changes)} changes of targets; at the end:"))
+    check(CheckResult(targets=found.targets))
 
 
 def check(result: CheckResult) -> None:

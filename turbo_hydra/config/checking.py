@@ -149,7 +149,7 @@ def check(
         for member in group.members:
             if member.kind in OBJECT_KINDS:
                 records = selection.evidence.get(member.target, ())
-                item = _compare(group.id, member.target, ordered[group.id], records, found[member.target])
+                item = compare(group.id, member.target, ordered[group.id], records, found[member.target])
                 result.targets.append(item)
         recorded = selection.replacements.get(group.id)
         if recorded is not None and recorded != replacement_hash(group):
@@ -175,7 +175,9 @@ def _check_repository(config: OptimizationConfig, repo: Path, untracked: tuple[s
 
 
 @dataclass(frozen=True)
-class _Found:
+class Found:
+    """What is there: its evidence, or the reason why there is none."""
+
     record: EvidenceRecord | None
     reason: str = ""
     line: int = 0
@@ -183,6 +185,7 @@ class _Found:
 
     @property
     def place(self) -> str:
+        """File and line, as far as they are known."""
         if self.record is None:
             return ""
         return f"{self.record.file}:{self.line}" if self.line else self.record.file
@@ -190,22 +193,24 @@ class _Found:
 
 def _found(
     targets: Sequence[str], repo: Path, files: ModelFiles, reader: StaticReader, static: bool
-) -> Mapping[str, _Found]:
+) -> Mapping[str, Found]:
     seen = {target: reader.read(target) for target in targets}
-    found = {target: _Found(item.record, item.reason, item.line, item.missing) for target, item in seen.items()}
+    found = {target: Found(item.record, item.reason, item.line, item.missing) for target, item in seen.items()}
     if static:
         return found
     importable = [target for target in targets if not target.startswith(f"{SCRIPT}.")]
     records, reasons = live_records(importable, repo, files.roots)
     for target in importable:
         if target in records:
-            found[target] = _Found(records[target], line=seen[target].line)
+            found[target] = Found(records[target], line=seen[target].line)
         else:
-            found[target] = _Found(None, reasons.get(target, ""), absent=True)
+            found[target] = Found(None, reasons.get(target, ""), absent=True)
     return found
 
 
-def _compare(group: str, target: str, on: bool, records: Sequence[EvidenceRecord], found: _Found) -> TargetResult:
+def compare(group: str, target: str, on: bool, records: Sequence[EvidenceRecord], found: Found) -> TargetResult:
+    """Compare what was recorded for a target with what is there."""
+
     def result(status: Status, expected: str = "", actual: str = "", detail: str = "") -> TargetResult:
         return TargetResult(group, target, on, status, found.place, expected, actual, detail)
 

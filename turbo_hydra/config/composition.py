@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import ast
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from turbo_hydra.config.fields import did_you_mean
-from turbo_hydra.config.static.objects import Defined
+from turbo_hydra.config.static.objects import Defined, Module
 from turbo_hydra.config.static.reader import StaticReader
 from turbo_hydra.engine.declarations import Group, Member
+from turbo_hydra.engine.definitions import Definition
 from turbo_hydra.engine.errors import OptimizationConfigError
 from turbo_hydra.engine.order import execution_order
 from turbo_hydra.engine.registry import Registry
@@ -72,6 +74,52 @@ def conflicts(groups: Iterable[Group], reader: StaticReader) -> list[str]:
         if outer is not None and outer[1] is not member:
             said.append(_sentence(outer, (group, member), "the first replaces the class that the second changes"))
     return list(dict.fromkeys(said))
+
+
+def reaches(groups: Sequence[Group], reader: StaticReader) -> list[str]:
+    """Sentences about replacements that use another group's replacement, which would stay in force when that is off.
+
+    What is meant is the other group's target: whoever calls it gets the replacement while its group is on.
+    """
+    owners: dict[str, tuple[Group, Member]] = {}
+    for group in groups:
+        for member in group.members:
+            owners.setdefault(member.replacement, (group, member))
+    said = []
+    for group in groups:
+        own = {member.replacement for member in group.members}
+        for name in sorted({path.rpartition(".")[0] for path in own}):
+            module = reader.names.module(name)
+            if module is None or module.index is None:
+                continue
+            foreign = {
+                path.rpartition(".")[2] for path in owners if path.rpartition(".")[0] == name and path not in own
+            }
+            for line, path in _uses(module, module.index.tree.body, reader, foreign):
+                other = owners.get(path)
+                if other is not None and path not in own:
+                    said.append(
+                        f"{module.file.file}:{line}: the replacement of group '{group.id}' uses '{path}', that of "
+                        f"group '{other[0].id}'; call its target '{other[1].target}'"
+                    )
+    return list(dict.fromkeys(said))
+
+
+def _uses(
+    module: Module, body: Iterable[ast.stmt], reader: StaticReader, left_out: set[str]
+) -> Iterator[tuple[int, str]]:
+    """Lines and full names of what the statements import and use; definitions called as in `left_out` are skipped."""
+    for statement in body:
+        if isinstance(statement, Definition) and statement.name in left_out:
+            continue
+        for node in ast.walk(statement):
+            if isinstance(node, ast.ImportFrom):
+                base = reader.names.absolute(module, "." * node.level + (node.module or ""))
+                yield from ((node.lineno, f"{base}.{item.name}") for item in node.names)
+            elif isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
+                path = reader.names.dotted(module, node)
+                if path is not None:
+                    yield node.lineno, path
 
 
 def site_key(path: str, reader: StaticReader) -> tuple[str, bool]:

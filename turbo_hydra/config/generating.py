@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from turbo_hydra.config.composition import OBJECT_KINDS, closure, conflicts
+from turbo_hydra.config.composition import OBJECT_KINDS, closure, conflicts, reaches
 from turbo_hydra.config.evidence_file import Evidence, version_order
 from turbo_hydra.config.git import check_commit, origin
 from turbo_hydra.config.live import live_records
@@ -118,7 +118,7 @@ def generate(request: Request) -> Generated:
     chosen = [registry.groups[id] for id in groups]
     files = ModelFiles.of(recipe.model, request.repo, request.entry, request.pythonpath)
     reader = StaticReader([Repository(request.repo, files.roots, files.entry), Installed()])
-    problems = conflicts((group for group in chosen if groups[group.id]), reader)
+    problems = [*conflicts([group for group in chosen if groups[group.id]], reader), *reaches(chosen, reader)]
     if problems:
         raise OptimizationConfigError("; ".join(problems))
     done = Generated(groups=len(groups))

@@ -37,17 +37,25 @@ class ModelFiles:
         OptimizationConfigError
             If `entry` is given and is not there.
         """
-        said = _config(model) if model is not None else {}
-        script = entry if entry is not None else said.get("entry")
-        path = list(pythonpath) or [item for item in said.get("pythonpath") or [] if "${" not in str(item)]
-        file = repo / script if isinstance(script, str) and "${" not in script else None
+        script, folders = named(model, entry, pythonpath)
+        file = repo / script if script is not None else None
         if file is not None and not file.is_file():
             if entry is not None:
                 raise OptimizationConfigError(f"--entry: there is no file {file}")
             file = None
-        folders = [file.parent] if file is not None else []
-        folders += [repo / str(item) for item in path] + [repo, repo / "src"]
-        return cls(file, tuple(dict.fromkeys(folder.absolute() for folder in folders if folder.is_dir())))
+        found = (repo / folder for folder in folders)
+        return cls(file, tuple(dict.fromkeys(folder.absolute() for folder in found if folder.is_dir())))
+
+
+def named(model: str | None, entry: str | None, pythonpath: Sequence[str]) -> tuple[str | None, list[str]]:
+    """Script and import path below the repository, as given or as the model's config says; nothing is looked for."""
+    said = _config(model) if model is not None else {}
+    script = entry if entry is not None else said.get("entry")
+    if not isinstance(script, str) or "${" in script:
+        script = None
+    path = [str(item) for item in pythonpath or said.get("pythonpath") or [] if "${" not in str(item)]
+    first = [script.rpartition("/")[0] or "."] if script is not None else []
+    return script, list(dict.fromkeys([*first, *path, ".", "src"]))
 
 
 def _config(model: str) -> dict[str, Any]:

@@ -105,9 +105,12 @@ class Names:
     ----------
     trees : sequence of SourceTree
         Searched in order; the first that has a top-level package has all of it.
+    parsed : dict, optional
+        Modules by their files, for readers of several states of one tree to share.
     """
 
-    def __init__(self, trees: Sequence[SourceTree]) -> None:
+    def __init__(self, trees: Sequence[SourceTree], parsed: dict[SourceFile, Module] | None = None) -> None:
+        self._parsed = {} if parsed is None else parsed
         self._trees = trees
         self._modules: dict[str, Module | None] = {}
         self._depth = 0
@@ -120,11 +123,16 @@ class Names:
             for tree in self._trees:
                 file = tree.find(name)
                 if file is not None and (file.text is not None or name != top or not self._better(tree, name)):
-                    self._modules[name] = Module(file)
+                    self._modules[name] = self._module_of(file)
                     break
                 if file is None and tree.find(top) is not None and tree.find(top).text is not None:  # type: ignore[union-attr]
                     break
         return self._modules[name]
+
+    def _module_of(self, file: SourceFile) -> Module:
+        if file not in self._parsed:
+            self._parsed[file] = Module(file)
+        return self._parsed[file]
 
     def _better(self, tree: SourceTree, name: str) -> bool:
         """Whether a later tree has a real package where `tree` has only a folder of that name."""
@@ -174,7 +182,7 @@ class Names:
         if bindings:
             return self._bound(module, bindings, name, module.scope)
         for star in reversed(module.scope.stars):
-            source = self.module(self._absolute(module, star.module or ""))
+            source = self.module(self.absolute(module, star.module or ""))
             thing = self.attribute(source, name) if source is not None and not name.startswith("_") else None
             if thing is not None and not isinstance(thing, Absent):
                 return thing
@@ -245,7 +253,7 @@ class Names:
         binding = bindings[-1]
         if binding.module is None:
             return f"{module.name}.{expression.id}"
-        base = self._absolute(module, binding.module)
+        base = self.absolute(module, binding.module)
         return base if binding.attribute is None else f"{base}.{binding.attribute}"
 
     def _bound(self, module: Module, bindings: list[Binding], name: str, scope: Scope) -> Thing:
@@ -290,7 +298,7 @@ class Names:
         return Defined(module, scope.prefix + name, parts)
 
     def _imported(self, module: Module, binding: Binding) -> Thing:
-        name = self._absolute(module, binding.module or "")
+        name = self.absolute(module, binding.module or "")
         if not name:
             return Unseen(f"{module.file.file}:{binding.line} imports from above its top package")
         source = self.module(name)
@@ -305,7 +313,8 @@ class Names:
             )
         return self.attribute(source, binding.attribute)
 
-    def _absolute(self, module: Module, name: str) -> str:
+    def absolute(self, module: Module, name: str) -> str:
+        """The full name of a module that is imported by a name with leading dots; empty above the top package."""
         level = len(name) - len(name.lstrip("."))
         if level == 0:
             return name

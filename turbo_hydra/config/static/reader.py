@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from turbo_hydra.config.static.decorators import chain
 from turbo_hydra.config.static.objects import Absent, Defined, Module, Names, Native, Unseen
-from turbo_hydra.config.static.trees import SourceTree
+from turbo_hydra.config.static.trees import SourceFile, SourceTree
 from turbo_hydra.engine.artifacts import artifact_hash
 from turbo_hydra.engine.canonical import ast_hash, source_hash
 from turbo_hydra.engine.distributions import installed_version
@@ -53,10 +53,12 @@ class StaticReader:
     ----------
     trees : sequence of SourceTree
         Where modules are looked for, in order.
+    parsed : dict, optional
+        Modules by their files, for readers of several states of one tree to share.
     """
 
-    def __init__(self, trees: Sequence[SourceTree]) -> None:
-        self.names = Names(trees)
+    def __init__(self, trees: Sequence[SourceTree], parsed: dict[SourceFile, Module] | None = None) -> None:
+        self.names = Names(trees, parsed)
 
     def read(self, target: str) -> Seen:
         """The evidence of a target, a dotted path."""
