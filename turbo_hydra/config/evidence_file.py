@@ -132,7 +132,7 @@ def _json(value: object) -> str:
 
 
 def _record_order(record: EvidenceRecord) -> tuple[Any, ...]:
-    return (record.dist or "", version_order(record.version), record.source or "", record.artifact or "")
+    return (record.dist or "", version_order(record.version), _json(record.to_dict()))
 
 
 def version_order(version: str | None) -> tuple[tuple[int, ...], str]:
