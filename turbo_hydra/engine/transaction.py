@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from turbo_hydra.engine.kinds import CACHE_TYPE, function_of
 from turbo_hydra.engine.targets import ABSENT, Site
 
 _numbers = itertools.count()
@@ -57,6 +58,7 @@ class Transaction:
         self.writes.append(Write(site, before, value))
         if site.read() is not value:
             raise SiteChangedError(f"'{site.path}' does not hold what was written: its owner stored something else")
+        _clear_cache(before)
 
     def rollback(self) -> list[str]:
         """Take all writes back, the last first.
@@ -74,11 +76,19 @@ class Transaction:
         return problems
 
 
+def _clear_cache(value: Any) -> None:
+    """Results cached before a write must not come back after it, nor after it is taken back."""
+    function = function_of(value)
+    if isinstance(function, CACHE_TYPE):
+        function.cache_clear()
+
+
 def _put_back(write: Write) -> str:
     try:
         if write.before is not ABSENT or write.site.read() is not ABSENT:
             write.site.write(write.before)
         problem = "" if write.site.read() is write.before else "it holds something else"
+        _clear_cache(write.before)
     except Exception as error:
         problem = f"{type(error).__name__}: {error}"
     return problem and f"'{write.site.path}' could not be put back: {problem}"
