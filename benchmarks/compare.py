@@ -25,6 +25,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import turbo_hydra
 from turbo_hydra.measure.comparing import LossDistance, Typical, loss_distance, rank_rows, typical_step
 from turbo_hydra.measure.rows import StepRow
 from turbo_hydra.measure.statistics import ratio_interval
@@ -69,7 +70,7 @@ def environment() -> dict[str, str]:
         "cpus": str(os.cpu_count()),
         "python": platform.python_version(),
         "torch": importlib.metadata.version("torch"),
-        "turbo_hydra": importlib.metadata.version("turbo_hydra"),
+        "turbo_hydra": turbo_hydra.__version__,
         "omp_num_threads": os.environ.get("OMP_NUM_THREADS", ""),
     }
 
