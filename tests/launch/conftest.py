@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -134,15 +135,16 @@ class Launching:
         )
         return Ran(ran.returncode, ran.stdout, ran.stderr, self.output)
 
-    def alive(self) -> list[str]:
-        """Return the command lines of the test's processes that are still there; zombies are not."""
-        found = []
+    def alive(self) -> dict[int, str]:
+        """Return the test's processes that are still there, with their command lines; zombies are not."""
+        found = {}
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit() or int(entry.name) == os.getpid():
                 continue
             try:
                 if f"{MARK}={self.mark}".encode() in (entry / "environ").read_bytes():
-                    found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+                    words = (entry / "cmdline").read_bytes().replace(b"\0", b" ")
+                    found[int(entry.name)] = words.decode(errors="replace")
             except OSError:
                 continue
         return found
@@ -163,4 +165,8 @@ def launching(tmp_path: Path) -> Iterator[Launching]:
     output.mkdir()
     made = Launching(folder, output)
     yield made
-    made.until(lambda: not made.alive(), 10)
+    try:
+        made.until(lambda: not made.alive(), 10)
+    finally:
+        for process in made.alive():
+            os.kill(process, signal.SIGKILL)

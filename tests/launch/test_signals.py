@@ -67,7 +67,7 @@ def test_a_signal_to_the_command_ends_everybody(launching: Launching, signum: si
     command.send_signal(signum)
     ran = launching.finish(command, 30)
     assert ran.status == 128 + signum
-    assert launching.alive() == []
+    assert launching.alive() == {}
     assert "Traceback" not in ran.out + ran.err
     assert ran.report["exit_status"] == 128 + signum
 
@@ -91,7 +91,7 @@ def test_a_rank_that_ignores_every_signal_is_killed(launching: Launching) -> Non
     command = started(launching, 1, extra)
     command.send_signal(signal.SIGINT)
     assert launching.finish(command, 30).status == 130
-    assert launching.alive() == []
+    assert launching.alive() == {}
 
 
 def test_the_third_signal_waits_for_nobody(launching: Launching) -> None:
@@ -106,7 +106,7 @@ def test_the_third_signal_waits_for_nobody(launching: Launching) -> None:
         launching.until(lambda: not pending(command.pid, signal.SIGINT))
         launching.until(lambda: not os.path.exists(f"/proc/{agent}") or not pending(agent, signal.SIGINT))
     assert launching.finish(command, 30).status == 130
-    assert launching.alive() == []
+    assert launching.alive() == {}
 
 
 def pending(process: int, signum: signal.Signals) -> bool:
@@ -131,9 +131,22 @@ def test_the_agent_is_killed(launching: Launching) -> None:
     os.kill(agent_of(command), signal.SIGKILL)
     ran = launching.finish(command, 30)
     assert ran.status == 137
-    assert launching.alive() == []
+    assert launching.alive() == {}
     assert "the launch agent was killed by SIGKILL" in ran.err
     assert [rank["status"] for rank in ran.report["ranks"]] == ["killed", "killed"]
+
+
+def test_agent_and_command_are_killed_at_once(launching: Launching) -> None:
+    job = launching.job("import pathlib, time\npathlib.Path('ready').touch()\ntime.sleep(600)\n")
+    command = launching.start(job)
+    launching.until((launching.folder / "ready").exists)
+    agent = agent_of(command)
+    command.send_signal(signal.SIGSTOP)  # it may not see the agent end
+    os.kill(agent, signal.SIGKILL)
+    launching.until(lambda: len(launching.alive()) == 1, 30)
+    command.kill()
+    command.communicate()
+    assert launching.alive() == {}
 
 
 def test_a_rank_is_killed(launching: Launching) -> None:
@@ -142,7 +155,7 @@ def test_a_rank_is_killed(launching: Launching) -> None:
     os.kill(report["pid"], signal.SIGKILL)
     ran = launching.finish(command, 30)
     assert ran.status == 137
-    assert launching.alive() == []
+    assert launching.alive() == {}
     assert "rank 1" in ran.err.splitlines()[-1]
     assert "SIGKILL" in ran.err.splitlines()[-1]
 
@@ -150,10 +163,10 @@ def test_a_rank_is_killed(launching: Launching) -> None:
 def test_a_signal_before_the_ranks_start(launching: Launching) -> None:
     command = launching.start(launching.job("import time\ntime.sleep(600)\n"))
     launching.until((launching.output / "turbo" / "job.json").exists)
-    launching.until(lambda: any("launch.agent" in line for line in launching.alive()))
+    launching.until(lambda: any("launch.agent" in line for line in launching.alive().values()))
     command.terminate()
     assert launching.finish(command, 30).status == 143
-    assert launching.alive() == []
+    assert launching.alive() == {}
 
 
 def test_an_ignored_hangup_stays_ignored(launching: Launching) -> None:
@@ -191,4 +204,4 @@ def test_what_a_successful_script_leaves_running_is_ended(launching: Launching) 
     )
     ran = launching.finish(command, 60)
     assert ran.status == 0
-    assert launching.alive() == []
+    assert launching.alive() == {}
