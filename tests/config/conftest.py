@@ -63,6 +63,7 @@ CATALOG = """
     group("demo.norm_again", replace("demo_model.Block.norm", "demo_catalog_code.other_norm"))
     group("demo.whole", replace("demo_model.layers.Block", "demo_catalog_code.Block"))
     group("demo.reaching", replace("demo_model.layers.late_name", "demo_reaching.norm"))
+    group("demo.yaml", replace("yaml.safe_load", "demo_catalog_code.safe_load"))
     group("demo.step", wrap("__main__.step", "demo_catalog_code.step", late=True))
     """
 REACHING = """

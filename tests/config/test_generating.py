@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import sys
+import zipfile
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -277,6 +280,50 @@ def test_a_changed_replacement_is_a_note(project: Project, demo_catalog: Path) -
         code.write_text(before, encoding="utf-8")
     assert result.matches
     assert any(note.startswith("replacement.changed") for note in result.notes)
+
+
+def make_wheel(folder: Path, version: str, name: str = "safe_load") -> Path:
+    path = folder / f"PyYAML-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(
+            f"PyYAML-{version}.dist-info/METADATA", f"Metadata-Version: 2.1\nName: PyYAML\nVersion: {version}\n"
+        )
+        archive.writestr("yaml/__init__.py", f"def {name}(stream):\n    return {version!r}\n")
+    return path
+
+
+def versions(project: Project) -> list[str | None]:
+    evidence = OptimizationConfig.from_file(project.output).selection().evidence
+    return [record.version for record in evidence["yaml.safe_load"]]
+
+
+def test_wheels_add_versions_which_are_kept_when_the_wheels_are_gone(project: Project, tmp_path: Path) -> None:
+    project.rewrite("norm: off", "yaml: on")
+    installed = metadata.version("PyYAML")
+    wheels = [make_wheel(tmp_path, "10.0"), make_wheel(tmp_path, "3.1"), make_wheel(tmp_path, installed, "other")]
+    make(project, wheels=wheels)
+    assert versions(project) == ["3.1", installed, "10.0"]
+    file = project.output.with_name("out.evidence.json")
+    provenance = json.loads(file.read_text("utf-8"))["provenance"]["distributions"]
+    assert [(item["version"], "wheel" in item) for item in provenance] == [
+        ("3.1", True),
+        (installed, False),
+        ("10.0", True),
+    ]
+    assert provenance[0]["sha256"] == hashlib.sha256(wheels[1].read_bytes()).hexdigest()
+    first = file.read_bytes()
+    make(project, force=True)
+    assert file.read_bytes() == first
+    assert checked(project).matches
+    make(project, force=True, keep_versions=False)
+    assert versions(project) == [installed]
+
+
+def test_a_wheel_without_the_target_is_told(project: Project, tmp_path: Path) -> None:
+    project.rewrite("norm: off", "yaml: on")
+    done = make(project, wheels=[make_wheel(tmp_path, "3.1", "unsafe_load")])
+    assert len(done.absent) == 1
+    assert done.absent[0].startswith("PyYAML 3.1: yaml.safe_load")
 
 
 def test_a_walk_says_at_which_commit_which_target_changed(project: Project) -> None:

@@ -88,12 +88,15 @@ class Generated:
         Target to the reason why it has no evidence.
     absent : list of str
         Targets that a wheel does not have, with the wheel.
+    wheels : dict
+        Distribution and version to the wheel that its records were read from.
     """
 
     groups: int = 0
     records: int = 0
     unseen: dict[str, str] = field(default_factory=dict)
     absent: list[str] = field(default_factory=list)
+    wheels: dict[tuple[str, str], Path] = field(default_factory=dict)
 
 
 def generate(request: Request) -> Generated:
@@ -134,7 +137,7 @@ def generate(request: Request) -> Generated:
             "commit": commit if recipe.model else None,
             "recipe_sha256": hashlib.sha256(request.recipe.read_bytes()).hexdigest(),
             "generator": _version(),
-            "distributions": _distributions(targets, request.wheels, before),
+            "distributions": _distributions(targets, done.wheels, before),
         },
     )
     text = _config_text(request, recipe, groups, commit, evidence_file.name)
@@ -209,6 +212,7 @@ def _add_wheel(
         seen = reader.read(target)
         if seen.record is not None and seen.record.dist == wheel.dist:
             found[target] = (*records, seen.record)
+            done.wheels[wheel.dist, wheel.version] = wheel.path
         elif any(record.dist == wheel.dist for record in records):
             done.absent.append(f"{wheel.dist} {wheel.version}: {target} ({seen.reason})")
 
@@ -226,15 +230,14 @@ def _with_known_versions(
 
 
 def _distributions(
-    targets: dict[str, tuple[EvidenceRecord, ...]], wheels: Sequence[Path], before: Evidence
+    targets: dict[str, tuple[EvidenceRecord, ...]], wheels: dict[tuple[str, str], Path], before: Evidence
 ) -> list[dict[str, Any]]:
     """Each distribution and version that has records, with the wheel it was read from where it was one."""
-    read = {(wheel.dist, wheel.version): wheel.path for wheel in map(Wheel, wheels)}
     known = {(item["name"], item["version"]): item for item in before.provenance.get("distributions") or ()}
     pairs = {(str(item.dist), str(item.version)) for records in targets.values() for item in records if item.dist}
     found: list[dict[str, Any]] = []
     for dist, version in sorted(pairs, key=lambda pair: (pair[0], version_order(pair[1]))):
-        path = read.get((dist, version))
+        path = wheels.get((dist, version))
         entry: dict[str, Any] = {"name": dist, "version": version}
         if path is not None:
             entry.update(wheel=path.name, sha256=_sha256(path))
