@@ -8,6 +8,8 @@ ARGS ?=
 # One thread a process: the ranks and the test workers share the cores.
 TESTENV := PYTHONSAFEPATH=1 OMP_NUM_THREADS=1
 PYTEST := $(TESTENV) $(BIN)/python -m pytest
+# Two workers for the tests that start few processes; the slow ones start several ranks each, and run alone.
+WORKERS ?= 2
 
 .PHONY: help setup train compare test test-all lint format clean
 
@@ -34,7 +36,7 @@ compare: $(READY)
 	$(BIN)/python benchmarks/compare.py $(ARGS)
 
 test: $(READY)
-	$(PYTEST) -m "not slow" $(ARGS)
+	$(PYTEST) -n $(WORKERS) -m "not slow" $(ARGS)
 
 test-all: $(READY)
 	$(PYTEST) -m slow $(ARGS)
