@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from turbo_hydra.engine import plan
+from turbo_hydra.engine import errors, plan
 from turbo_hydra.engine.apply import Engine
 from turbo_hydra.engine.declarations import Place, caller
 from turbo_hydra.engine.errors import AlreadyAppliedError, OptimizationConfigError, TurboHydraError
@@ -86,7 +86,7 @@ def apply(
     place, _ = caller()
     _refuse_second(place)
     config = _load(optimization_config_path, model, catalog)
-    selection = config.selection(force=force_groups, disable=disable_groups)
+    selection = _selection(config, force_groups, disable_groups)
     return _attempt(place, config, selection, registry, log_report=log_report)
 
 
@@ -160,7 +160,7 @@ def check(
         As `apply`.
     """
     config = _load(optimization_config_path, model, catalog)
-    selection = config.selection(force=force_groups, disable=disable_groups)
+    selection = _selection(config, force_groups, disable_groups)
     if registry is None and catalog is None and config.path is not None:
         return _check_in_child(config.path, selection)
     made = plan.prepare(_registry(config, registry), selection)
@@ -199,6 +199,18 @@ def _load(
 
     catalog = catalog or OptimizationConfigCatalog()
     return catalog.load(choose(path, model, os.environ, Path.cwd(), catalog))
+
+
+def _selection(config: OptimizationConfig, force: Sequence[str], disable: Sequence[str]) -> Selection:
+    from turbo_hydra.config.fields import did_you_mean
+
+    selection = config.selection(force=force, disable=disable)
+    for id in disable:
+        if id not in config.groups:
+            raise OptimizationConfigError(
+                f"disable_groups names '{id}', which the config does not{did_you_mean(id, config.groups)}"
+            )
+    return selection
 
 
 def _registry(config: OptimizationConfig, registry: Registry | None) -> Registry:
@@ -277,5 +289,5 @@ def _check_in_child(path: Path, selection: Selection) -> PreparedExecution:
             raise TurboHydraError(f"the process that checks ended with status {done.returncode}: {tail[0]}")
         found = json.loads(answer.read_text(encoding="utf-8"))
     if "error" in found:
-        raise OptimizationConfigError(found["error"])
+        raise getattr(errors, found["type"])(found["error"])
     return PreparedExecution.from_dict(found)

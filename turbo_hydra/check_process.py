@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def main(request: Path) -> None:
-    """Read a request (config, force, disable, sys_path, answer) and write the plan, or an `error`."""
+    """Read a request (config, force, disable, sys_path, answer) and write the plan, or an `error` and its `type`."""
     asked = json.loads(request.read_text(encoding="utf-8"))
     sys.path[:] = asked["sys_path"]
     from turbo_hydra.config import OptimizationConfigCatalog, check_names, load_catalogs
@@ -27,7 +27,7 @@ def main(request: Path) -> None:
         known = [id for id in asked["force"] if id in config.groups]
         answer = prepare(registry, config.selection(force=known, disable=asked["disable"])).to_execution().to_dict()
     except TurboHydraError as error:
-        answer = {"error": str(error)}
+        answer = {"error": str(error), "type": type(error).__name__}
     write_json_atomic(Path(asked["answer"]), answer)
 
 
