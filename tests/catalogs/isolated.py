@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run by test_isolation in a process of its own: `python isolated.py CONFIG [FOLDER...]`.
+
+Applies each group of a config's catalogs alone, compares `vars()` of all loaded modules and classes before and after, takes
+the group back and compares again; prints one JSON object.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+import types
+from typing import Any
+
+from turbo_hydra.config import OptimizationConfigCatalog, load_catalogs
+from turbo_hydra.engine.apply import Engine
+from turbo_hydra.engine.plan import prepare
+from turbo_hydra.engine.selection import Selection
+from turbo_hydra.engine.targets import own_namespace
+
+
+def snapshot() -> dict[tuple[int, str], tuple[Any, Any]]:
+    """Owner and value of each name that a loaded module or class holds; keeps both alive."""
+    owners = [item for item in list(sys.modules.values()) if isinstance(item, types.ModuleType)]
+    owners += [item for item in gc.get_objects() if type(item) is type or issubclass(type(item), type)]
+    return {(id(owner), name): (owner, value) for owner in owners for name, value in list(own_namespace(owner).items())}
+
+
+def changed(before: dict[tuple[int, str], tuple[Any, Any]], after: dict[tuple[int, str], tuple[Any, Any]]) -> set[str]:
+    """Names of what differs, among the owners of `before`."""
+    known = {owner for owner, _ in before}
+    keys = {key for key in before.keys() | after.keys() if key[0] in known}
+    differing = {key for key in keys if before.get(key, (0, None))[1] is not after.get(key, (0, None))[1]}
+    return {f"{describe((before.get(key) or after[key])[0])}.{key[1]}" for key in differing}
+
+
+def describe(owner: Any) -> str:
+    """Dotted name of a module or class."""
+    return owner.__name__ if isinstance(owner, types.ModuleType) else f"{owner.__module__}.{owner.__qualname__}"
+
+
+def closure(groups: dict[str, Any], id: str) -> set[str]:
+    """A group and all that it depends on."""
+    return {id}.union(*(closure(groups, other) for other in groups[id].depends_on))
+
+
+def main(name: str) -> dict[str, Any]:
+    """What each group changed beside its declared sites, and what was left of it after undo."""
+    configs = OptimizationConfigCatalog()
+    config = configs.load(configs.common_path() if name == "common" else configs.model_path(name))
+    registry = load_catalogs(config)
+    told = config.selection()
+    found = {}
+    for id in registry.groups:
+        on = closure(registry.groups, id)
+        selection = Selection(
+            groups={other: other in on for other in registry.groups},
+            evidence=told.evidence,
+            options=told.options,
+            force=tuple(on),
+        )
+        plan = prepare(registry, selection)
+        before = snapshot()
+        engine = Engine(plan, run_id="isolation", describe={})
+        report = engine.apply()
+        members = [member for item in plan.groups.values() for member in item.members]
+        declared = {f"{describe(site.owner)}.{site.name}" for member in members for site in member.sites}
+        declared |= {place for member in members for place in member.rebound}
+        status = next(entry["status"] for entry in report.execution if entry["group"] == id)
+        wrote = changed(before, snapshot())
+        left = engine.undo()
+        found[id] = {
+            "status": status,
+            "sites": len(wrote),
+            "undeclared": sorted(wrote - declared),
+            "after_undo": sorted(changed(before, snapshot())) + left,
+        }
+    return found
+
+
+if __name__ == "__main__":
+    sys.path[:0] = sys.argv[2:]
+    sys.stdout.write(json.dumps(main(sys.argv[1])) + "\n")

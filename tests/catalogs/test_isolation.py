@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each group of each shipped catalog, applied alone, changes its declared sites and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from turbo_hydra.config import OptimizationConfigCatalog
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+# Where a model's code is when it is part of this repository; others must be installed.
+REPOSITORIES = {"tiny_vla": ROOT / "examples" / "tiny_vla"}
+
+
+@pytest.mark.parametrize("name", ["common", *OptimizationConfigCatalog().names()])
+def test_a_group_alone_changes_its_declared_sites_only_and_undo_leaves_nothing(name: str) -> None:
+    repository = REPOSITORIES.get(name)
+    done = subprocess.run(
+        [sys.executable, str(HERE / "isolated.py"), name, *([str(repository)] if repository else [])],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found
+    for id, result in found.items():
+        assert result["status"] == "applied", f"{id}: {result}"
+        assert result["sites"] > 0, f"{id} is applied and changed nothing"
+        assert result["undeclared"] == [], id
+        assert result["after_undo"] == [], id
