@@ -120,6 +120,7 @@ def test_a_program_that_the_script_starts_is_left_alone(demo: Launching) -> None
     assert (ran.status, ran.out) == (0, "slow 3 False\n"), ran.err
 
 
+@pytest.mark.slow
 def test_a_strict_run_ends_with_3_before_the_script(demo: Launching) -> None:
     strict = {**OPTIMIZATION, "strict": True, "force": []}
     ran = demo.run(demo.job("print('it ran')\n", optimization=strict))
@@ -131,10 +132,18 @@ def test_a_strict_run_ends_with_3_before_the_script(demo: Launching) -> None:
 
 def test_a_config_that_cannot_be_read_ends_with_2_and_a_sentence(demo: Launching) -> None:
     wrong = {**OPTIMIZATION, "groups": {"demo": {"fats": True}}}
-    ran = demo.run(demo.job("print('it ran')\n", optimization=wrong))
-    assert (ran.status, ran.log(0)) == (2, "")
+    ran = demo.rank(demo.job("print('it ran')\n", optimization=wrong))
+    assert (ran.status, ran.out) == (2, "")
     assert "did you mean" in ran.err
-    assert "Traceback" not in ran.out + ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_a_strict_rank_ends_with_3_and_says_why(demo: Launching) -> None:
+    strict = {**OPTIMIZATION, "strict": True, "force": []}
+    ran = demo.rank(demo.job("print('it ran')\n", optimization=strict))
+    assert (ran.status, ran.out) == (3, "")
+    assert "demo.fast" in ran.err.splitlines()[-1]
+    assert "Traceback" not in ran.err
 
 
 def test_a_killed_rank_leaves_its_report(demo: Launching) -> None:
