@@ -39,8 +39,8 @@ def attention(original: Attention, options: FusedAttention) -> Attention:
         output = F.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=scale, enable_gqa=grouped)
         # The fused backward pass loses the count of keys in rows where all of them are masked, so such rows get the
         # mean of the values explicitly.
-        mean = value.mean(dim=2, keepdim=True).repeat_interleave(query.shape[1] // value.shape[1], dim=1)
-        return torch.where(keyless, mean, output).transpose(1, 2).flatten(2)
+        mean = value.mean(dim=2).repeat_interleave(query.shape[1] // value.shape[1], dim=1).flatten(1)
+        return torch.where(keyless, mean[:, None], output.transpose(1, 2).flatten(2))
 
     return eager_attention
 
@@ -59,7 +59,7 @@ def _unfit(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, min_l
 
 
 def _prepare(mask: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """The mask for the kernel, and the rows [batch, 1, length, 1] in which it leaves no key."""
+    """The mask for the kernel, and the rows [batch, length, 1] in which it leaves no key."""
     # The example masks with -2.4e38; no score that is meant to count is anywhere near.
     keyless = (mask < -1e38).all(dim=-1, keepdim=True)
-    return mask.masked_fill(keyless, 0.0).to(dtype), keyless
+    return mask.masked_fill(keyless, 0.0).to(dtype), keyless[:, 0]
