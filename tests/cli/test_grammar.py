@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from turbo_hydra.config.yaml_reader import Document
 from turbo_hydra.engine.errors import OptimizationConfigError
 
 MODELS = Path(__file__).resolve().parents[2] / "conf" / "model"
+OPTIMIZATION = MODELS.parent / "optimization"
 
 
 @pytest.fixture(autouse=True)
@@ -178,3 +180,16 @@ def test_variables_and_arguments_take_new_names_without_plus() -> None:
 def test_runtimes(name: str, ranks: int, accelerator: str) -> None:
     runtime = composed(f"runtime={name}")["runtime"]
     assert (runtime["ranks"], runtime["accelerator"]) == (ranks, accelerator)
+
+
+def test_an_experiment_is_a_sweep_of_its_own() -> None:
+    overrides = ["experiment=tiny_vla_leave_one_out"]
+    hydra = compose("train", overrides, return_hydra_config=True).hydra
+    assert hydra.mode.name == "MULTIRUN"
+    (key, rows), *rest = hydra.sweeper.params.items()
+    assert (key, rest) == ("optimization.disable", [])
+    left_out = re.findall(r"\[([^\]]*)\]", rows)
+    assert left_out[0] == ""
+    on = {id for id, state in OptimizationConfig.from_file(OPTIMIZATION / "tiny_vla.yaml").groups.items() if state}
+    # With one rank there is no DDP whose state could matter.
+    assert set(left_out[1:]) == on - {"tiny_vla.ddp_state"}

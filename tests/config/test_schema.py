@@ -131,7 +131,7 @@ def test_the_selection_reads_the_evidence_beside_the_file(tmp_path: Path) -> Non
     (tmp_path / "e.json").write_text(json.dumps(evidence), encoding="utf-8")
     path = written(
         tmp_path,
-        "evidence: e.json\nmodel: {name: m}\ngroups: {a: {b: true, c: off}}\noptions: {a: {b: {lr: 1e-3}}}\n"
+        "evidence: e.json\nmodel: {name: m}\ngroups: {a: {b: true, c: off, d: on}}\noptions: {a: {b: {lr: 1e-3}}}\n"
         "compatibility: {commits: [abc], dependencies: {torch: '>=2.7'}, allow_dirty: false}\n"
         "only: ['a.*']\ndisable: [a.c]\nforce: [a.b]\nstrict: on\nshadow: {calls: 3}\nenabled: no\n",
     )
@@ -143,7 +143,7 @@ def test_the_selection_reads_the_evidence_beside_the_file(tmp_path: Path) -> Non
         )
     }
     assert found.replacements == {"a.b": f"ast-v1:{HASH}"}
-    assert found.groups == {"a.b": True, "a.c": False}
+    assert found.groups == {"a.b": True, "a.c": False, "a.d": True}
     assert found.options == {"a.b": {"lr": 0.001}}
     assert (found.commits, found.dependencies, found.allow_dirty) == (("abc",), {"torch": ">=2.7"}, False)
     assert (found.only, found.disable, found.force) == (("a.*",), ("a.c", "a.d"), ("a.b",))
