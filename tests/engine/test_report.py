@@ -68,7 +68,7 @@ KEYS = {
         "forceable",
         "message",
     ],
-    "execution.0": ["group", "purpose", "status", "decision", "reasons", "error", "members"],
+    "execution.0": ["group", "purpose", "observer", "status", "decision", "reasons", "error", "members"],
     "execution.0.members.0": [
         "target",
         "kind",

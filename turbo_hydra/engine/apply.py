@@ -91,7 +91,7 @@ class Engine:
             After the group that was being applied was rolled back.
         """
         order = self.plan.execution_order
-        observers = [id for id in order if all(member.member.observer for member in self.plan.groups[id].members)]
+        observers = [id for id in order if self.plan.groups[id].group.is_observer]
         for id in [*(id for id in order if id not in observers), *observers]:
             self._apply_group(self.outcomes[id])
         self._rebind()

@@ -113,6 +113,11 @@ class Group:
         return self.members[0].kind in IMPORT_KINDS
 
     @property
+    def is_observer(self) -> bool:
+        """Whether the group only watches; it is not selected, not in conflict and not counted."""
+        return all(member.observer for member in self.members)
+
+    @property
     def purpose(self) -> str:
         """`optimization` unless `about` says otherwise."""
         return self.about.purpose if self.about else "optimization"

@@ -183,7 +183,7 @@ def prepare(registry: Registry, selection: Selection, shadow: ShadowFactory | No
 def _select(plan: Plan) -> None:
     selection = plan.selection
     for id, item in plan.groups.items():
-        if _is_observer(item.group):
+        if item.group.is_observer:
             continue
         if not selection.groups.get(id, False):
             item.skip("group_disabled")
@@ -194,10 +194,6 @@ def _select(plan: Plan) -> None:
             other = plan.groups.get(needed)
             if item.decision == "apply" and (other is None or other.decision == "skip"):
                 item.skip("dependency_disabled")
-
-
-def _is_observer(group: Group) -> bool:
-    return all(member.observer for member in group.members)
 
 
 def _prepare_group(
@@ -257,7 +253,7 @@ def _ask(group: Group, item: PreparedGroup, plan: Plan) -> Check:
 
 def _decide(item: PreparedGroup, selection: Selection, config_failures: list[Check]) -> None:
     forced = selection.is_forced(item.group.id)
-    observer = _is_observer(item.group)
+    observer = item.group.is_observer
     for check in [*([] if observer else config_failures), *item.all_checks]:
         if check.status != "fail":
             continue

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,9 +57,8 @@ class OptimizationReport:
 
     @property
     def summary(self) -> dict[str, int]:
-        """How many groups have each of the six statuses."""
-        statuses: list[str] = [outcome.reported for outcome in self._outcomes.values()]
-        return {status: statuses.count(status) for status in STATUSES}
+        """How many groups have each of the six statuses; observers are listed, not counted."""
+        return summary_of(self.execution)
 
     @property
     def execution(self) -> list[dict[str, Any]]:
@@ -86,6 +85,12 @@ class OptimizationReport:
     def to_markdown(self) -> str:
         """A table of the groups and a section for each that was enabled and is not applied."""
         return to_markdown(self.to_dict())
+
+
+def summary_of(execution: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """How many groups of a report's `execution` have each of the six statuses; observers are not counted."""
+    statuses = [entry["status"] for entry in execution if not entry.get("observer")]
+    return {status: statuses.count(status) for status in STATUSES}
 
 
 def to_markdown(report: Mapping[str, Any]) -> str:
@@ -122,6 +127,7 @@ def _entry(outcome: Outcome) -> dict[str, Any]:
     return {
         "group": prepared.group.id,
         "purpose": prepared.group.purpose,
+        "observer": prepared.group.is_observer,
         "status": outcome.reported,
         "decision": prepared.decision,
         "reasons": list(prepared.reasons),

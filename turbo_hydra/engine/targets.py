@@ -144,16 +144,20 @@ def _walk(path: str, parts: list[str], count: int, scope: str | None) -> Site:
     if raw is ABSENT:
         raise ResolutionError("target.missing", f"'{path}' does not exist: {describe(owner)} has no '{name}'")
     _check_owner(path, owner, scope)
-    if not own and not isinstance(owner, (type, types.ModuleType)):
-        # Held by an instance, a function would not be bound to it.
+    if not own and not isinstance(owner, types.ModuleType) and not _inherits(owner, name):
+        # Held by what has it from its type, a class from its metaclass, a function would not be bound.
         cls = f"{type(owner).__module__}.{type(owner).__qualname__}"
         raise ResolutionError(
-            "target.kind", f"'{path}' cannot be replaced on an instance: name it by its class, '{cls}.{name}'"
+            "target.kind", f"'{path}' belongs to the type of {describe(owner)}: name it by that, '{cls}.{name}'"
         )
     kind = kind_of(owner, raw)
     if kind.refusal:
         raise ResolutionError("target.kind", f"'{path}' cannot be replaced: {kind.refusal}")
     return Site(path, owner, name, raw, own, kind.name)
+
+
+def _inherits(owner: Any, name: str) -> bool:
+    return isinstance(owner, type) and any(name in vars(cls) for cls in owner.__mro__)
 
 
 def _step(path: str, owner: Any, name: str, reached: str) -> Any:

@@ -53,9 +53,12 @@ class Transaction:
         expected = site.raw if site.own else ABSENT
         if before is not expected:
             raise SiteChangedError(f"'{site.path}' has changed since it was checked: it now holds {before!r}")
-        site.write(value)
-        # Journaled before it is verified: an owner that stored something else must be put back as well.
-        self.writes.append(Write(site, before, value))
+        try:
+            site.write(value)
+        finally:
+            # Also where the owner stored it and then raised, where an interrupt came, or something else was stored.
+            if site.read() is not before:
+                self.writes.append(Write(site, before, value))
         if site.read() is not value:
             raise SiteChangedError(f"'{site.path}' does not hold what was written: its owner stored something else")
         _clear_cache(before)

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from turbo_hydra.engine.report import summary_of
 from turbo_hydra.launch import files, outcome
 from turbo_hydra.launch.job import Job
 
 SCHEMA_VERSION = "turbo_hydra/report/v1"
 # From best to worst: where ranks differ, a group has the worst of its statuses.
 STATUSES = ("applied", "skipped", "not_started", "blocked", "rolled_back", "failed")
-COUNTS = ("applied", "skipped", "blocked", "failed", "rolled_back", "not_started")
 
 Report = dict[str, Any]
 
@@ -61,7 +61,7 @@ def merge(
         "run_id": run_id,
         "status": _status(status, ranks),
         "exit_status": status,
-        "summary": _summary(execution),
+        "summary": summary_of(execution),
         "optimization_config": base.get("optimization_config"),
         "optimization_config_path": base.get("optimization_config_path"),
         "runtime_config_path": base.get("runtime_config_path"),
@@ -152,11 +152,6 @@ def _hits(report: Mapping[str, Any], group: str, target: str) -> dict[str, Any]:
                 if member["target"] == target:
                     return dict(member.get("hits") or {})
     return {}
-
-
-def _summary(execution: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    found = Counter(entry["status"] for entry in execution)
-    return {name: found[name] for name in COUNTS}
 
 
 def disagreements(by_rank: Mapping[int, Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
-from turbo_hydra.launch.merging import COUNTS
+from turbo_hydra.engine.report import STATUSES
 
 COLUMNS = ("group", "decision", "status", "why", "hits")
 TALLIES = ("replacement", "original", "traced")
@@ -15,7 +15,7 @@ TALLIES = ("replacement", "original", "traced")
 
 def counts(report: Mapping[str, Any]) -> str:
     """Return the line that scripts look for."""
-    return " ".join(f"{name}={report['summary'].get(name, 0)}" for name in COUNTS)
+    return " ".join(f"{name}={report['summary'].get(name, 0)}" for name in STATUSES)
 
 
 def rows(report: Mapping[str, Any]) -> list[tuple[str, ...]]:
