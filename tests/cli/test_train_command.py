@@ -202,12 +202,14 @@ def test_two_ways_to_choose_a_config_are_refused(train: Run, script: list[str], 
     assert "both choose an optimization config" in done.stderr
 
 
+@pytest.mark.slow
 def test_globs_that_match_nothing_are_warned_about(train: Run, script: list[str]) -> None:
     done = train(*script, "optimization=common", "optimization.disable=['*','tiny.*']")
     assert done.returncode == 0, done.stderr
     assert "'disable: [tiny.*]' matches no group" in done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_a_users_folder_brings_a_model_with_its_optimizations(train: Run, tmp_path: Path, project_root: Path) -> None:
     conf = tmp_path / "conf"
     for folder in ("model", "optimization"):

@@ -5,7 +5,8 @@ from turbo_hydra.config.catalog import OptimizationConfigCatalog
 from turbo_hydra.config.choose import choose
 from turbo_hydra.config.evidence_file import Evidence
 from turbo_hydra.config.names import check_names, load_catalogs, unmatched
-from turbo_hydra.config.schema import Compatibility, Metadata, OptimizationConfig
+from turbo_hydra.config.parts import Compatibility, Metadata
+from turbo_hydra.config.schema import OptimizationConfig
 
 __all__ = [
     "OptimizationConfig",

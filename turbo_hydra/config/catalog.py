@@ -12,7 +12,8 @@ from typing import Any
 
 from turbo_hydra.config.fields import Field, did_you_mean
 from turbo_hydra.config.merging import merge
-from turbo_hydra.config.schema import KIND, SCHEMA_VERSION, OptimizationConfig, check_header
+from turbo_hydra.config.parts import check_header
+from turbo_hydra.config.schema import KIND, SCHEMA_VERSION, OptimizationConfig
 from turbo_hydra.config.yaml_reader import Document, read_yaml
 from turbo_hydra.engine.errors import OptimizationConfigError, OptimizationConfigNotFoundError
 

@@ -7,8 +7,8 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from turbo_hydra.config.fields import did_you_mean
-from turbo_hydra.config.static.objects import Defined, Module
 from turbo_hydra.config.static.reader import StaticReader
+from turbo_hydra.config.static.things import Defined, Module
 from turbo_hydra.engine.declarations import Group, Member
 from turbo_hydra.engine.definitions import Definition
 from turbo_hydra.engine.errors import OptimizationConfigError

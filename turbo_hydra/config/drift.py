@@ -17,8 +17,8 @@ from turbo_hydra.config.model_files import named
 from turbo_hydra.config.names import check_names, load_catalogs
 from turbo_hydra.config.schema import OptimizationConfig
 from turbo_hydra.config.static.commits import Commit, Objects
-from turbo_hydra.config.static.objects import Module
 from turbo_hydra.config.static.reader import Seen, StaticReader
+from turbo_hydra.config.static.things import Module
 from turbo_hydra.config.static.trees import Installed, SourceFile
 from turbo_hydra.engine.errors import OptimizationConfigError
 

@@ -17,8 +17,9 @@ from turbo_hydra.config.git import check_commit, origin
 from turbo_hydra.config.live import live_records
 from turbo_hydra.config.model_files import ModelFiles
 from turbo_hydra.config.names import check_names, load_catalogs
+from turbo_hydra.config.parts import nested
 from turbo_hydra.config.recipe import Recipe
-from turbo_hydra.config.schema import KIND, SCHEMA_VERSION, OptimizationConfig, nested
+from turbo_hydra.config.schema import KIND, SCHEMA_VERSION, OptimizationConfig
 from turbo_hydra.config.static import Installed, Repository, StaticReader, Wheel
 from turbo_hydra.config.yaml_reader import read_text
 from turbo_hydra.engine.declarations import Group

@@ -12,7 +12,7 @@ from typing import Any
 from turbo_hydra.config.catalog import OptimizationConfigCatalog
 from turbo_hydra.config.fields import Field
 from turbo_hydra.config.merging import merge
-from turbo_hydra.config.schema import (
+from turbo_hydra.config.parts import (
     Compatibility,
     Metadata,
     check_header,

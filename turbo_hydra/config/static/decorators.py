@@ -6,7 +6,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from turbo_hydra.config.static.objects import Defined, Module, Names
+from turbo_hydra.config.static.objects import Names
+from turbo_hydra.config.static.things import Defined, Module
 from turbo_hydra.engine.definitions import Definition
 
 # They return what they are given, or give it another kind without a layer of their own.

@@ -6,96 +6,14 @@ from __future__ import annotations
 import ast
 import builtins
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import TypeAlias
 
+from turbo_hydra.config.static.hierarchy import merged
 from turbo_hydra.config.static.scopes import Binding, Scope, is_decorated_as
+from turbo_hydra.config.static.things import Absent, Defined, Module, Native, Place, Thing, Unseen
 from turbo_hydra.config.static.trees import SourceFile, SourceTree
-from turbo_hydra.engine.definitions import Definition, Found, SourceIndex, first_line
+from turbo_hydra.engine.definitions import Definition, Found, first_line
 
 _MAX_STEPS = 64
-
-
-@dataclass(frozen=True)
-class Unseen:
-    """What the text does not tell, and why."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
-class Native(Unseen):
-    """A name in a module that is there and has no Python source."""
-
-    file: SourceFile
-
-
-@dataclass(frozen=True)
-class Absent:
-    """A name that is not there."""
-
-    reason: str
-
-
-class Module:
-    """A module's text, parsed once."""
-
-    def __init__(self, file: SourceFile) -> None:
-        self.file = file
-        self.problem = ""
-        self.index: SourceIndex | None = None
-        if file.text is None:
-            self.problem = f"{file.file} has no Python source"
-            return
-        try:
-            self.index = SourceIndex(file.text)
-        except (SyntaxError, ValueError) as error:
-            line = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
-            message = error.msg if isinstance(error, SyntaxError) else str(error)
-            self.problem = f"{file.file} cannot be parsed by this Python: {message}{line}"
-
-    @property
-    def name(self) -> str:
-        """The dotted name."""
-        return self.file.module
-
-    @cached_property
-    def scope(self) -> Scope:
-        """What the module binds."""
-        return Scope(self.index.tree.body if self.index else ())
-
-    @property
-    def package(self) -> str:
-        """The package that relative imports start from."""
-        return self.name if self.file.is_package else self.name.rpartition(".")[0]
-
-
-@dataclass(frozen=True)
-class Defined:
-    """A definition in a module; several for the accessors of a property."""
-
-    module: Module
-    qualname: str
-    parts: tuple[Found, ...]
-
-    @property
-    def found(self) -> Found:
-        """The definition, the first of several."""
-        return self.parts[0]
-
-    @property
-    def node(self) -> Definition:
-        """Its syntax tree."""
-        return self.parts[0].node
-
-    @cached_property
-    def scope(self) -> Scope:
-        """What a class body binds."""
-        return Scope(self.node.body, f"{self.qualname}.")
-
-
-Thing: TypeAlias = Module | Defined | Unseen | Absent
 
 
 class Names:
@@ -208,7 +126,7 @@ class Names:
                 return Unseen(f"'{name}' may be made by a decorator of class {place.qualname}")
         return Absent(f"class {cls.qualname} has no '{name}'")
 
-    def resolution_order(self, cls: Defined) -> list[Defined | Unseen | Absent]:
+    def resolution_order(self, cls: Defined) -> list[Place]:
         """The classes that an attribute is looked up in, as in `__mro__`; what cannot be seen stands for itself."""
         return _linear(self, cls, ())
 
@@ -331,35 +249,13 @@ def _short(node: ast.expr) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _linear(names: Names, cls: Defined, below: tuple[Definition, ...]) -> list[Defined | Unseen | Absent]:
+def _linear(names: Names, cls: Defined, below: tuple[Definition, ...]) -> list[Place]:
     if cls.node in below:
         return [Unseen(f"class {cls.qualname} is its own base")]
     if not isinstance(cls.node, ast.ClassDef):
         return []
     bases = [base for item in cls.node.bases if (base := names.base(cls, item)) is not None]
-    rows: list[list[Defined | Unseen | Absent]] = [
+    rows: list[list[Place]] = [
         _linear(names, base, (*below, cls.node)) if isinstance(base, Defined) else [base] for base in bases
     ]
-    return [cls, *_merged([*rows, list(bases)])]
-
-
-def _same(one: object, other: object) -> bool:
-    if isinstance(one, Defined) and isinstance(other, Defined):
-        return one.node is other.node
-    return one is other
-
-
-def _merged(rows: list[list[Defined | Unseen | Absent]]) -> list[Defined | Unseen | Absent]:
-    """Python's C3 merge; a hierarchy that Python would refuse ends with what cannot be seen."""
-    merged: list[Defined | Unseen | Absent] = []
-    rows = [row for row in rows if row]
-    while rows:
-        for row in rows:
-            head = row[0]
-            if not any(_same(head, item) for other in rows for item in other[1:]):
-                break
-        else:
-            return [*merged, Unseen("its bases have no consistent order")]
-        merged.append(head)
-        rows = [rest for row in rows if (rest := row[1:] if _same(row[0], head) else row)]
-    return merged
+    return [cls, *merged([*rows, list(bases)])]

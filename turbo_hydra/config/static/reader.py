@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from turbo_hydra.config.static.decorators import chain
-from turbo_hydra.config.static.objects import Absent, Defined, Module, Names, Native, Unseen
+from turbo_hydra.config.static.objects import Names
+from turbo_hydra.config.static.things import Absent, Defined, Module, Native, Unseen
 from turbo_hydra.config.static.trees import SourceFile, SourceTree
 from turbo_hydra.engine.artifacts import artifact_hash
 from turbo_hydra.engine.canonical import ast_hash, source_hash
