@@ -12,6 +12,8 @@ import pytest
 from turbo_hydra.engine import holders
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.engine.conftest import Lab
 
 NEW = "def f(x, y=0):\n    return 'ours'\n"
@@ -336,3 +338,29 @@ def test_a_holder_of_a_stacked_target_gets_all_the_wraps(lab: Lab) -> None:
     assert (lab.status("a"), lab.status("b")) == ("applied", "applied")
     lab.engines[-1].undo()
     assert lib.f is lib.g is user.h is original
+
+
+def test_replacing_one_name_for_another_package_s_function_leaves_that_package_alone(
+    make_lab: Callable[[], Lab],
+) -> None:
+    lab, foreign = make_lab(), make_lab()
+    foreign.write("functional", "def softmax(x):\n    return 'original'\n")
+    foreign.write("user", "from .functional import softmax\n")
+    lab.write("model", f"from {foreign.package}.functional import softmax\n")
+    lab.write("other", f"from {foreign.package}.functional import softmax as s\nTABLE = {{'s': s}}\n")
+    lab.write("new", "def softmax(x):\n    return 'ours'\n")
+    lab.group("it", lab.replace("model.softmax", "new.softmax"))
+    other, user = lab.load("other"), foreign.load("user")
+    lab.apply()
+    assert lab.load("model").softmax(1) == "ours"
+    assert foreign.load("functional").softmax(1) == user.softmax(1) == other.s(1) == "original"
+    assert places(lab) == ([], ["other.s", "other.TABLE['s']"])
+
+
+def test_replacing_a_name_for_a_builtin_leaves_the_builtin_alone(lab: Lab) -> None:
+    lab.write("lib", "f = len\n")
+    lab.write("new", "def f(obj, /):\n    return -1\n")
+    lab.group("it", lab.replace("lib.f", "new.f"))
+    lab.apply(force=("it",))
+    assert lab.load("lib").f([]) == -1
+    assert len([]) == 0

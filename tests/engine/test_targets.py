@@ -147,13 +147,6 @@ def test_an_inherited_target_is_the_base_s_raw_descriptor_and_not_the_child_s_ow
     assert site.read() is ABSENT
 
 
-def test_a_method_of_the_metaclass_is_found_on_the_class_as_inherited(lab: Lab) -> None:
-    lab.write("lib", LIB)
-    site = resolve(lab.path("lib.Base.meta_method"))
-    assert site.raw is lab.get("lib.Meta.meta_method")
-    assert not site.own
-
-
 REFUSED = {
     "nothing": ("target.missing", "module '{package}.lib' has no 'nothing'"),
     "Base.nothing": ("target.missing", "class '{package}.lib.Base' has no 'nothing'"),
@@ -165,7 +158,11 @@ REFUSED = {
     "Slotted.x": ("target.kind", "it is a C slot"),
     "Base.__repr__": ("target.kind", "it is a C slot"),
     "f.__call__": ("target.foreign_owner", "changes a function for everyone"),
-    "caller.m": ("target.kind", "cannot be replaced on an instance: name it by its class, '{package}.lib.Caller.m'"),
+    "caller.m": ("target.kind", "belongs to the type of a Caller: name it by that, '{package}.lib.Caller.m'"),
+    "Base.meta_method": (
+        "target.kind",
+        "belongs to the type of class '{package}.lib.Base': name it by that, '{package}.lib.Meta.meta_method'",
+    ),
 }
 
 

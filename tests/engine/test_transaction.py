@@ -177,3 +177,32 @@ def test_absent_deletes_only_what_is_there() -> None:
     site(owner, "f").write(len)
     site(owner, "f").write(ABSENT)
     assert "f" not in vars(owner)
+
+
+class Late(types.ModuleType):
+    """Stores what it is given, and then raises."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if value is not len:
+            raise KeyboardInterrupt
+
+
+def test_a_write_that_was_stored_before_it_raised_is_taken_back() -> None:
+    owner = Late("late")
+    vars(owner)["f"] = len
+    made = Transaction()
+    with pytest.raises(KeyboardInterrupt):
+        made.write(site(owner, "f"), sum)
+    assert vars(owner)["f"] is sum
+    assert made.rollback() == []
+    assert vars(owner)["f"] is len
+
+
+def test_a_write_that_was_refused_needs_no_taking_back() -> None:
+    owner = Sticky("sticky")
+    vars(owner).update(f=len, written=True)
+    made = Transaction()
+    with pytest.raises(RuntimeError, match="sealed"):
+        made.write(site(owner, "f"), sum)
+    assert made.writes == []

@@ -11,7 +11,7 @@ from turbo_hydra.engine.conflicts import identical
 from turbo_hydra.engine.errors import OptimizationRollbackError, StrictStop
 from turbo_hydra.engine.evidence import LiveReader
 from turbo_hydra.engine.imports import Rule, finder
-from turbo_hydra.engine.kinds import function_of, in_kind_of
+from turbo_hydra.engine.kinds import function_of, home_of, in_kind_of
 from turbo_hydra.engine.members import PreparedMember, over
 from turbo_hydra.engine.plan import Plan, PreparedGroup
 from turbo_hydra.engine.report import OptimizationReport
@@ -223,7 +223,12 @@ class Engine:
         current = member.site.read()
         if current is holder.original or current is ABSENT or holder.owner is function_of(current):
             return
-        if holder.kind != "module" or not member.member.rebind:
+        package = member.member.target.split(".")[0]
+        at_home = home_of(holder.original) in (None, package)
+        if not at_home and holder.module.split(".")[0] != package:
+            # The target is one name for what another package made: that one's own names are not ours to change.
+            return
+        if holder.kind != "module" or not member.member.rebind or not at_home:
             member.stale_holders.append(holder.place)
             return
         site = Site(holder.place, holder.owner, holder.name, holder.original, True, "function")

@@ -53,6 +53,15 @@ def kind_of(owner: Any, raw: object) -> KindOf:
     return KindOf("value", f"it is a {type(raw).__qualname__}, which nothing calls")
 
 
+def home_of(value: Any) -> str | None:
+    """Name of the top package that defines a function or class; None for what no package defines, such as a partial."""
+    value = function_of(value)
+    if not isinstance(value, (types.FunctionType, types.BuiltinFunctionType, type)):
+        return None
+    module = value.__module__
+    return module.split(".")[0] if isinstance(module, str) else None
+
+
 def function_of(raw: Any) -> Any:
     """The plain callable behind a raw descriptor: what a wrapper factory is given as `original`."""
     if isinstance(raw, (staticmethod, classmethod)):
