@@ -485,3 +485,20 @@ def test_a_definition_is_hashed_with_its_own_text_only(lab: Lab) -> None:
     lab.write("lib", text)
     expected = 'def f(x):  # beside\n    """Doc."""\n    # inside\n    return x\n'
     assert read(lab, "lib.f").source == sha(expected)
+
+
+def test_a_class_of_an_extension_has_the_evidence_of_its_binaries() -> None:
+    extension = pytest.importorskip("yaml._yaml")
+    found = LiveReader().read(extension.CParser, "CParser", "yaml._yaml")
+    function = LiveReader().read(extension.get_version_string, "get_version_string", "yaml._yaml")
+    assert found.artifact == function.artifact is not None
+    assert (found.source, found.reason) == (None, "")
+
+
+def test_a_class_that_c_code_made_is_not_described_by_a_python_class_of_its_name() -> None:
+    datetime = importlib.import_module("datetime")
+    if not hasattr(importlib.import_module("_datetime"), "datetime"):
+        pytest.skip("this Python has no C datetime")
+    found = LiveReader().read(datetime.datetime, "datetime", "datetime")
+    assert (found.source, found.artifact) == (None, None)
+    assert "has no Python source" in found.reason

@@ -9,6 +9,7 @@ to a change of what it wraps.
 from __future__ import annotations
 
 import functools
+import importlib.machinery
 import inspect
 import linecache
 import sys
@@ -26,6 +27,8 @@ from turbo_hydra.engine.loaded_code import CompiledFile, edited_since_start, fun
 _MAX_LAYERS = 32
 _EDITED = "its file was edited after it was imported"
 UNSEEN = "unseen"
+_EXTENSIONS = tuple(importlib.machinery.EXTENSION_SUFFIXES)
+_HEAP_TYPE = 1 << 9
 
 
 @dataclass(frozen=True)
@@ -181,7 +184,8 @@ class LiveReader:
     def _class(self, cls: type) -> tuple[Found | None, Place | None, str]:
         module = sys.modules.get(cls.__module__)
         file = getattr(module, "__file__", None)
-        if module is None or file is None:
+        # A class that C code made may share its name with one in the module's Python file, as those of datetime do.
+        if module is None or file is None or file.endswith(_EXTENSIONS) or not cls.__flags__ & _HEAP_TYPE:
             return None, None, f"class {cls.__qualname__} has no Python source"
         index = self._index(file, vars(module))
         if isinstance(index, str):

@@ -60,11 +60,12 @@ def test_an_installed_package_has_its_distribution_and_version() -> None:
     assert seen.record.file == "yaml/__init__.py"
 
 
-def test_an_extension_module_has_the_evidence_of_its_distribution() -> None:
-    record = StaticReader([Installed()]).read("yaml._yaml.get_version_string").record
+@pytest.mark.parametrize("name", ["get_version_string", "CParser"])
+def test_functions_and_classes_of_an_extension_have_the_evidence_of_its_distribution(name: str) -> None:
+    record = StaticReader([Installed()]).read(f"yaml._yaml.{name}").record
     if record is None:
         pytest.skip("PyYAML was built without its extension")
-    live = LiveReader().read(resolve("yaml._yaml.get_version_string").raw, "get_version_string", "yaml._yaml")
+    live = LiveReader().read(resolve(f"yaml._yaml.{name}").raw, name, "yaml._yaml")
     assert record.artifact == live.artifact is not None
     assert (record.source, record.ast, record.dist) == (None, None, "PyYAML")
 
