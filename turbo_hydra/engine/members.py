@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+import types
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -99,8 +100,14 @@ class PreparedMember:
     @property
     def home(self) -> str:
         """Name of the module that the site's owner lives in; empty where there is no site."""
-        owner = self.site.owner if self.site else None
-        return str(owner.__module__ if isinstance(owner, type) else getattr(owner, "__name__", ""))
+        if self.site is None:
+            return ""
+        owner = self.site.owner
+        if isinstance(owner, (type, types.ModuleType)):
+            return str(owner.__module__ if isinstance(owner, type) else owner.__name__)
+        parts = self.site.path.split(".")  # a mapping or an instance: the module that its path begins with
+        names = (".".join(parts[:count]) for count in range(len(parts) - 1, 0, -1))
+        return next((name for name in names if name in sys.modules), "")
 
     def prepare(self, selection: Selection, reader: LiveReader, loaded: frozenset[str]) -> None:
         """Resolve the target and make all checks that can be made before anything is written.
