@@ -66,6 +66,36 @@ CATALOG = """
     group("demo.yaml", replace("yaml.safe_load", "demo_catalog_code.safe_load"))
     group("demo.step", wrap("__main__.step", "demo_catalog_code.step", late=True))
     """
+SERVED = """
+    from turbo_hydra import group, replace, wrap
+    from turbo_hydra.compatibility import before_import, import_alias, optional_import, replace_import
+
+    group("served.file", replace_import("demo_model.layers", source="demo_served_code.from_the_repository"))
+    group("served.installed", replace_import("rich.filesize", source="demo_served_code.spaced"))
+    group("served.own", replace_import("yaml", source="demo_served_code.spaced"))
+    group("served.absent", optional_import("no_such_package", names=("call",)))
+    group("served.alias", import_alias("demo_model", "demo_model.layers.late_name", "early_name"))
+    group("served.noted", before_import("demo_model.layers", "demo_served_code.note"))
+    group("served.broken", replace_import("demo_model.layers", source="demo_served_code.broken"))
+    group("served.attend", replace("demo_model.layers.attend", "demo_catalog_code.attend"), depends_on=("served.file",))
+    group("served.free", replace("demo_model.layers.late_name", "demo_catalog_code.attend"))
+    group("served.rich", wrap("rich.filesize.decimal", "demo_catalog_code.attend"), depends_on=("served.installed",))
+    group("served.early", wrap("demo_model.early_name", "demo_catalog_code.attend"), depends_on=("served.alias",))
+    group("served.call", wrap("no_such_package.call", "demo_catalog_code.attend"), depends_on=("served.absent",))
+    """
+SERVED_CODE = """
+    def from_the_repository(text, context):
+        return (context.repository / "replace" / "layers.py").read_text()
+
+    def spaced(text, context):
+        return text.replace("def decimal(", "def decimal( ")
+
+    def note(context):
+        print("before", context.module)
+
+    def broken(text, context):
+        raise ValueError("it is broken")
+    """
 REACHING = """
     from demo_catalog_code import attend as fast
 
@@ -137,6 +167,8 @@ def demo_catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     write(folder / "demo_catalog.py", CATALOG)
     write(folder / "demo_catalog_code.py", CODE)
     write(folder / "demo_reaching.py", REACHING)
+    write(folder / "demo_served.py", SERVED)
+    write(folder / "demo_served_code.py", SERVED_CODE)
     sys.path.insert(0, str(folder))
     importlib.invalidate_caches()
     yield folder

@@ -9,19 +9,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from turbo_hydra.config.composition import OBJECT_KINDS, closure, conflicts
-from turbo_hydra.config.generating import SCRIPT, object_targets
+from turbo_hydra.config.composition import OBJECT_KINDS, closure, conflicts, object_targets
 from turbo_hydra.config.git import changes, head
-from turbo_hydra.config.live import live_records
 from turbo_hydra.config.model_files import ModelFiles
 from turbo_hydra.config.names import check_names, load_catalogs
+from turbo_hydra.config.reading import Surroundings, importable
 from turbo_hydra.config.schema import OptimizationConfig
-from turbo_hydra.config.static import Installed, Repository, StaticReader
+from turbo_hydra.config.static import Seen, StaticReader
 from turbo_hydra.engine.errors import OptimizationConfigError
 from turbo_hydra.engine.evidence import EvidenceRecord
 from turbo_hydra.engine.objects import replacement_hash
 
-Status = Literal["match", "layout", "changed", "layers", "version", "missing", "absent", "unseen"]
+Status = Literal["match", "layout", "changed", "layers", "version", "missing", "absent", "unreadable", "unseen"]
 MEANING: dict[Status, str] = {
     "match": "source and syntax tree are those that were recorded",
     "layout": "the text differs, the syntax tree is the same",
@@ -30,6 +29,7 @@ MEANING: dict[Status, str] = {
     "version": "no evidence was recorded for this version",
     "missing": "no evidence was recorded",
     "absent": "the target does not exist",
+    "unreadable": "importing it fails, or what is there has no evidence",
     "unseen": "the files do not tell; import it to know (without --static)",
 }
 FITS = frozenset({"match", "layout"})
@@ -140,11 +140,13 @@ def check(
         if list(ordered) != [id for id in groups if id in ordered] and set(ordered) == set(groups):
             result.notes.append(f"groups are applied in another order than the file's: {', '.join(ordered)}")
     files = ModelFiles.of(config.model, repo, entry, pythonpath)
-    reader = StaticReader([Repository(repo, files.roots, files.entry), Installed()])
     chosen = [registry.groups[id] for id in ordered]
-    result.problems += conflicts((group for group in chosen if ordered[group.id]), reader)
+    on = [group for group in chosen if ordered[group.id]]
+    surroundings = Surroundings(repo, files, config.catalogs, on, config.options)
+    reader = surroundings.reader()
+    result.problems += conflicts(on, reader)
     selection = config.selection()
-    found = _found(object_targets(chosen), repo, files, reader, static)
+    found = _found(object_targets(chosen), surroundings, reader, static)
     for group in chosen:
         for member in group.members:
             if member.kind in OBJECT_KINDS:
@@ -176,12 +178,17 @@ def _check_repository(config: OptimizationConfig, repo: Path, untracked: tuple[s
 
 @dataclass(frozen=True)
 class Found:
-    """What is there: its evidence, or the reason why there is none."""
+    """What is there: its evidence, or the reason why there is none and which status that is."""
 
     record: EvidenceRecord | None
     reason: str = ""
     line: int = 0
-    absent: bool = False
+    status: Status = "unseen"
+
+    @classmethod
+    def seen(cls, seen: Seen) -> Found:
+        """What a static reading found."""
+        return cls(seen.record, seen.reason, seen.line, "absent" if seen.missing else "unseen")
 
     @property
     def place(self) -> str:
@@ -192,19 +199,18 @@ class Found:
 
 
 def _found(
-    targets: Sequence[str], repo: Path, files: ModelFiles, reader: StaticReader, static: bool
+    targets: Sequence[str], surroundings: Surroundings, reader: StaticReader, static: bool
 ) -> Mapping[str, Found]:
-    seen = {target: reader.read(target) for target in targets}
-    found = {target: Found(item.record, item.reason, item.line, item.missing) for target, item in seen.items()}
+    found = {target: Found.seen(reader.read(target)) for target in targets}
     if static:
         return found
-    importable = [target for target in targets if not target.startswith(f"{SCRIPT}.")]
-    records, reasons = live_records(importable, repo, files.roots)
-    for target in importable:
-        if target in records:
-            found[target] = Found(records[target], line=seen[target].line)
+    live = surroundings.live(importable(targets))
+    for target in importable(targets):
+        if target in live.records:
+            found[target] = Found(live.records[target], line=found[target].line)
         else:
-            found[target] = Found(None, reasons.get(target, ""), absent=True)
+            status: Status = "absent" if target in live.missing else "unreadable"
+            found[target] = Found(None, live.reasons.get(target, ""), status=status)
     return found
 
 
@@ -217,7 +223,7 @@ def compare(group: str, target: str, on: bool, records: Sequence[EvidenceRecord]
     if not records:
         return result("missing", detail="take it with turbo-opt generate")
     if found.record is None:
-        return result("absent" if found.absent else "unseen", detail=found.reason)
+        return result(found.status, detail=found.reason)
     here = found.record
     same = [item for item in records if item.dist is None or (item.dist, item.version) == (here.dist, here.version)]
     if not same:
@@ -231,11 +237,21 @@ def compare(group: str, target: str, on: bool, records: Sequence[EvidenceRecord]
     trees = [item for item in same if item.ast == here.ast]
     if not trees:
         return result("changed", "; ".join(f"{item.ast}" for item in same), f"{here.ast}")
-    if not any(item.chain is None or here.chain is None or item.chain == here.chain for item in trees):
+    if not any(_same_layers(target, item, here) for item in trees):
         return result("layers", _layers(trees[0]), _layers(here))
     if any(item.source == here.source for item in trees):
         return result("match")
     return result("layout", f"{trees[0].source}", f"{here.source}")
+
+
+def _same_layers(target: str, recorded: EvidenceRecord, here: EvidenceRecord) -> bool:
+    """Whether the layers agree, as far as both were seen; as at run time, foreign ones never do."""
+    if here.chain is None:
+        return True
+    if recorded.chain is None:
+        top = target.partition(".")[0]
+        return all(layer.partition(":")[0].partition(".")[0] == top for layer in here.chain)
+    return recorded.chain == here.chain
 
 
 def _layers(record: EvidenceRecord) -> str:

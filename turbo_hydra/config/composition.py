@@ -16,6 +16,14 @@ from turbo_hydra.engine.order import execution_order
 from turbo_hydra.engine.registry import Registry
 
 OBJECT_KINDS = frozenset({"replace", "wrap"})
+SERVING_KINDS = frozenset({"replace_import", "optional_import", "import_alias"})
+
+
+def object_targets(groups: Iterable[Group]) -> list[str]:
+    """The targets that have evidence, each once: those of replace and wrap; import kinds have none."""
+    return list(
+        dict.fromkeys(member.target for group in groups for member in group.members if member.kind in OBJECT_KINDS)
+    )
 
 
 def closure(groups: Mapping[str, bool], registry: Registry) -> dict[str, bool]:
@@ -57,10 +65,14 @@ def conflicts(groups: Iterable[Group], reader: StaticReader) -> list[str]:
     said: list[str] = []
     places: dict[str, tuple[Group, Member]] = {}
     classes: dict[str, tuple[Group, Member]] = {}
+    groups = list(groups)
     ordered = [(group, member) for group in groups for member in group.members if not member.observer]
     for group, member in ordered:
+        if member.kind == "before_import":
+            continue  # takes no place of anything
         for path in member.paths:
-            key, is_class = site_key(path, reader)
+            # What an import gives and what is changed of it are two things; the second must depend on the first.
+            key, is_class = site_key(path, reader) if member.kind in OBJECT_KINDS else (f"import {path}", False)
             other = places.setdefault(key, (group, member))
             if other[1] is not member and not (other[1].stack and member.stack):
                 same = (other[1].kind, other[1].replacement) == (member.kind, member.replacement)
@@ -69,11 +81,32 @@ def conflicts(groups: Iterable[Group], reader: StaticReader) -> list[str]:
             if is_class:
                 classes[key] = group, member
     for group, member in ordered:
-        key, _ = site_key(member.target, reader)
-        outer = classes.get(key.rpartition(".")[0])
-        if outer is not None and outer[1] is not member:
-            said.append(_sentence(outer, (group, member), "the first replaces the class that the second changes"))
+        key, _ = site_key(member.target, reader) if member.kind in OBJECT_KINDS else ("", False)
+        for outer in (classes.get(path) for path in _above(key)):
+            if outer is not None and outer[1] is not member:
+                said.append(_sentence(outer, (group, member), "the first replaces the class that the second changes"))
+    said += _under_imports(groups)
     return list(dict.fromkeys(said))
+
+
+def _above(path: str) -> Iterator[str]:
+    while path := path.rpartition(".")[0]:
+        yield path
+
+
+def _under_imports(groups: Sequence[Group]) -> Iterator[str]:
+    """Sentences about members whose target another group serves, without depending on that group."""
+    needed: dict[str, set[str]] = {}
+    for group in groups:  # in dependency order
+        needed[group.id] = set(group.depends_on).union(*(needed.get(id, ()) for id in group.depends_on))
+    serving = [(group, member) for group in groups for member in group.members if member.kind in SERVING_KINDS]
+    for group in groups:
+        for member in group.members if not group.is_import_group else ():
+            for other in serving:
+                under = any(f"{path}.".startswith(f"{other[1].target}.") for path in member.paths)
+                if under and other[0] is not group and other[0].id not in needed[group.id]:
+                    what = "the second changes what the first serves; let it depend on the first"
+                    yield _sentence(other, (group, member), what)
 
 
 def reaches(groups: Sequence[Group], reader: StaticReader) -> list[str]:

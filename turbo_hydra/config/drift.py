@@ -5,19 +5,21 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from turbo_hydra.config.checking import FITS, Found, Status, TargetResult, compare
-from turbo_hydra.config.composition import OBJECT_KINDS
+from turbo_hydra.config.composition import OBJECT_KINDS, closure
 from turbo_hydra.config.git import git
 from turbo_hydra.config.model_files import named
 from turbo_hydra.config.names import check_names, load_catalogs
 from turbo_hydra.config.schema import OptimizationConfig
 from turbo_hydra.config.static.commits import Commit, Objects
 from turbo_hydra.config.static.reader import Seen, StaticReader
+from turbo_hydra.config.static.served import Serving, servings
 from turbo_hydra.config.static.things import Module
 from turbo_hydra.config.static.trees import Installed, SourceFile
 from turbo_hydra.engine.errors import OptimizationConfigError
@@ -25,7 +27,7 @@ from turbo_hydra.engine.errors import OptimizationConfigError
 
 @dataclass(frozen=True)
 class Change:
-    """A target that is another than at the commit before.
+    """A target that is another than at each of the commit's parents.
 
     Parameters
     ----------
@@ -114,41 +116,67 @@ def walk(
                 groups_of.setdefault(member.target, []).append(id)
     evidence = config.selection().evidence
     script, roots = named(config.model, entry, pythonpath)
+    on = [registry.groups[id] for id in closure(config.groups, registry) if config.groups.get(id)]
     drift = Drift()
-    parsed: dict[SourceFile, Module] = {}
-    installed = Installed()
-    before: dict[str, Seen] = {}
-    with Objects(repo) as objects:
-        for commit, subject in _commits(repo, first, last):
-            reader = StaticReader([Commit(objects, commit, roots, script), installed], parsed)
-            now = {target: reader.read(target) for target in groups_of}
-            for target in groups_of if before else ():
-                if _differs(before[target], now[target]):
-                    status = compare("", target, True, evidence.get(target, ()), found(now[target])).status
-                    diff = _diff(before[target], now[target])
-                    drift.changes.append(Change(commit, subject, target, tuple(groups_of[target]), status, diff))
-            drift.commits += bool(before)
-            before = now
-    for target, ids in groups_of.items():
-        for id in ids:
-            drift.targets.append(
-                compare(id, target, config.groups[id], evidence.get(target, ()), found(before[target]))
-            )
+    start, end = (git(repo, "rev-parse", "--verify", f"{item}^{{commit}}").strip() for item in (first, last))
+    with Objects(repo) as objects, tempfile.TemporaryDirectory() as folder:
+        readings = _Readings(objects, roots, script, servings(on, config.options), Path(folder), list(groups_of))
+        for commit, parents, subject in _commits(repo, start, end):
+            drift.commits += 1
+            now = readings.at(commit)
+            for target, ids in groups_of.items():
+                # A merge changes what it has from none of its parents.
+                before = [readings.at(parent)[target] for parent in parents]
+                if before and all(_differs(item, now[target]) for item in before):
+                    status = compare("", target, True, evidence.get(target, ()), Found.seen(now[target])).status
+                    diff = _diff(before[0], now[target])
+                    drift.changes.append(Change(commit, subject, target, tuple(ids), status, diff))
+        for target, ids in groups_of.items():
+            seen = Found.seen(readings.at(end)[target])
+            drift.targets += [compare(id, target, config.groups[id], evidence.get(target, ()), seen) for id in ids]
     return drift
 
 
-def found(seen: Seen) -> Found:
-    """What a static reading found, for `compare`."""
-    return Found(seen.record, seen.reason, seen.line, seen.missing)
+class _Readings:
+    """What the targets look like at commits, each read once; a file that commits share is parsed once."""
+
+    def __init__(
+        self,
+        objects: Objects,
+        roots: Sequence[str],
+        script: str | None,
+        serving: Sequence[Serving],
+        folder: Path,
+        targets: Sequence[str],
+    ) -> None:
+        self._objects = objects
+        self._roots = roots
+        self._script = script
+        self._serving = serving
+        self._folder = folder
+        self._targets = targets
+        self._installed = Installed()
+        self._parsed: dict[SourceFile, Module] = {}
+        self._found: dict[str, dict[str, Seen]] = {}
+
+    def at(self, commit: str) -> dict[str, Seen]:
+        """Each target at a commit."""
+        if commit not in self._found:
+            tree = Commit(self._objects, commit, self._roots, self._script)
+            if self._serving:
+                # What an import group serves may be made from files of the repository.
+                tree.write_to(self._folder)
+            reader = StaticReader([tree, self._installed], self._parsed, self._serving, self._folder)
+            self._found[commit] = {target: reader.read(target) for target in self._targets}
+        return self._found[commit]
 
 
-def _commits(repo: Path, first: str, last: str) -> Iterator[tuple[str, str]]:
-    base = git(repo, "rev-parse", "--verify", f"{first}^{{commit}}").strip()
-    yield base, ""
-    listed = git(repo, "log", "--reverse", "--topo-order", "--format=%H%x09%s", f"{base}..{last}")
+def _commits(repo: Path, start: str, end: str) -> Iterator[tuple[str, list[str], str]]:
+    """Commit, parents and subject of all that the end has and the start has not, parents first."""
+    listed = git(repo, "log", "--reverse", "--topo-order", "--format=%H%x09%P%x09%s", f"{start}..{end}")
     for line in listed.splitlines():
-        commit, _, subject = line.partition("\t")
-        yield commit, subject
+        commit, parents, subject = line.split("\t", 2)
+        yield commit, parents.split(), subject
 
 
 def _differs(old: Seen, new: Seen) -> bool:

@@ -4,33 +4,29 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from turbo_hydra.config.composition import OBJECT_KINDS, closure, conflicts, reaches
-from turbo_hydra.config.evidence_file import Evidence, version_order
+from turbo_hydra.config.composition import closure, conflicts, object_targets, reaches
+from turbo_hydra.config.evidence_file import Evidence
 from turbo_hydra.config.git import check_commit, origin
-from turbo_hydra.config.live import live_records
 from turbo_hydra.config.model_files import ModelFiles
 from turbo_hydra.config.names import check_names, load_catalogs
 from turbo_hydra.config.parts import nested
+from turbo_hydra.config.reading import Surroundings
 from turbo_hydra.config.recipe import Recipe
 from turbo_hydra.config.schema import KIND, SCHEMA_VERSION, OptimizationConfig
-from turbo_hydra.config.static import Installed, Repository, StaticReader, Wheel
+from turbo_hydra.config.taking import distributions, take, with_known_versions
 from turbo_hydra.config.yaml_reader import read_text
-from turbo_hydra.engine.declarations import Group
 from turbo_hydra.engine.errors import OptimizationConfigError
-from turbo_hydra.engine.evidence import EvidenceRecord
 from turbo_hydra.engine.objects import replacement_hash
-from turbo_hydra.engine.registry import Registry
 from turbo_hydra.engine.report import write_text_atomic
 
 _PACKAGE = Path(__file__).absolute().parent.parent
-SCRIPT = "__main__"
 
 
 @dataclass(frozen=True)
@@ -75,7 +71,7 @@ class Request:
     pythonpath: Sequence[str] = ()
 
 
-@dataclass
+@dataclass(frozen=True)
 class Generated:
     """What was written, and what could not be seen.
 
@@ -87,17 +83,17 @@ class Generated:
         Number of evidence records.
     unseen : dict
         Target to the reason why it has no evidence.
+    layers : list of str
+        Targets whose definition was read, while what their decorators put around it is not in the text.
     absent : list of str
         Targets that a wheel does not have, with the wheel.
-    wheels : dict
-        Distribution and version to the wheel that its records were read from.
     """
 
-    groups: int = 0
-    records: int = 0
+    groups: int
+    records: int
     unseen: dict[str, str] = field(default_factory=dict)
+    layers: list[str] = field(default_factory=list)
     absent: list[str] = field(default_factory=list)
-    wheels: dict[tuple[str, str], Path] = field(default_factory=dict)
 
 
 def generate(request: Request) -> Generated:
@@ -120,16 +116,16 @@ def generate(request: Request) -> Generated:
     commit, repository = _provenance(request)
     groups = closure(recipe.groups, registry)
     chosen = [registry.groups[id] for id in groups]
+    on = [group for group in chosen if groups[group.id]]
     files = ModelFiles.of(recipe.model, request.repo, request.entry, request.pythonpath)
-    reader = StaticReader([Repository(request.repo, files.roots, files.entry), Installed()])
-    problems = [*conflicts([group for group in chosen if groups[group.id]], reader), *reaches(chosen, reader)]
+    surroundings = Surroundings(request.repo, files, recipe.catalogs, on, recipe.options)
+    reader = surroundings.reader()
+    problems = [*conflicts(on, reader), *reaches(chosen, reader)]
     if problems:
         raise OptimizationConfigError("; ".join(problems))
-    done = Generated(groups=len(groups))
-    targets = _records(request, chosen, files, reader, done)
+    taken = take(object_targets(chosen), surroundings, reader, request.static, request.wheels)
     before = Evidence.read(evidence_file) if evidence_file.exists() and request.keep_versions else Evidence()
-    targets = _with_known_versions(targets, before)
-    done.records = sum(map(len, targets.values()))
+    targets = with_known_versions(taken.records, before)
     evidence = Evidence(
         targets,
         {group.id: digest for group in chosen if (digest := replacement_hash(group)) is not None},
@@ -138,13 +134,13 @@ def generate(request: Request) -> Generated:
             "commit": commit if recipe.model else None,
             "recipe_sha256": hashlib.sha256(request.recipe.read_bytes()).hexdigest(),
             "generator": _version(),
-            "distributions": _distributions(targets, done.wheels, before),
+            "distributions": distributions(targets, taken.wheels, before),
         },
     )
     text = _config_text(request, recipe, groups, commit, evidence_file.name)
     write_text_atomic(evidence_file, evidence.to_text())
     write_text_atomic(request.output, text)
-    return done
+    return Generated(len(groups), sum(map(len, targets.values())), taken.unseen, taken.layers, taken.absent)
 
 
 def _as_config(recipe: Recipe, groups: Any, path: Path) -> OptimizationConfig:
@@ -164,94 +160,6 @@ def _provenance(request: Request) -> tuple[str | None, str | None]:
     if request.commit is None:
         raise OptimizationConfigError(f"--commit must name the commit that {request.repo} is at")
     return check_commit(request.repo, request.commit, tuple(request.untracked)), origin(request.repo)
-
-
-def object_targets(groups: Iterable[Group]) -> list[str]:
-    """The targets that have evidence, each once: those of replace and wrap; import kinds have none."""
-    return list(
-        dict.fromkeys(member.target for group in groups for member in group.members if member.kind in OBJECT_KINDS)
-    )
-
-
-def _records(
-    request: Request, groups: Sequence[Group], files: ModelFiles, reader: StaticReader, done: Generated
-) -> dict[str, tuple[EvidenceRecord, ...]]:
-    targets = object_targets(groups)
-    live: dict[str, EvidenceRecord] = {}
-    reasons: dict[str, str] = {}
-    if not request.static:
-        # The script itself cannot be imported without running it.
-        importable = [target for target in targets if not target.startswith(f"{SCRIPT}.")]
-        live, reasons = live_records(importable, request.repo, files.roots)
-    found: dict[str, tuple[EvidenceRecord, ...]] = {}
-    for target in targets:
-        record = live.get(target)
-        reason = reasons.get(target, "")
-        if record is None and (request.static or target.startswith(f"{SCRIPT}.")):
-            seen = reader.read(target)
-            record, reason = seen.record, seen.reason
-            if seen.missing:
-                raise OptimizationConfigError(f"target '{target}' does not exist: {reason}")
-        if record is None:
-            done.unseen[target] = reason
-        found[target] = () if record is None else (record,)
-    for path in request.wheels:
-        _add_wheel(Wheel(path), found, files, request, done)
-    for target, records in found.items():
-        if records:
-            done.unseen.pop(target, None)
-    return {target: records for target, records in found.items() if records}
-
-
-def _add_wheel(
-    wheel: Wheel, found: dict[str, tuple[EvidenceRecord, ...]], files: ModelFiles, request: Request, done: Generated
-) -> None:
-    reader = StaticReader([Repository(request.repo, files.roots, files.entry), wheel, Installed()])
-    for target, records in found.items():
-        if any((record.dist, record.version) == (wheel.dist, wheel.version) for record in records):
-            continue
-        seen = reader.read(target)
-        if seen.record is not None and seen.record.dist == wheel.dist:
-            found[target] = (*records, seen.record)
-            done.wheels[wheel.dist, wheel.version] = wheel.path
-        elif any(record.dist == wheel.dist for record in records):
-            done.absent.append(f"{wheel.dist} {wheel.version}: {target} ({seen.reason})")
-
-
-def _with_known_versions(
-    targets: dict[str, tuple[EvidenceRecord, ...]], before: Evidence
-) -> dict[str, tuple[EvidenceRecord, ...]]:
-    found = {}
-    for target, records in targets.items():
-        read = {(record.dist, record.version) for record in records}
-        dists = {record.dist for record in records if record.dist is not None}
-        kept = (item for item in before.targets.get(target, ()) if item.dist in dists)
-        found[target] = (*records, *(item for item in kept if (item.dist, item.version) not in read))
-    return found
-
-
-def _distributions(
-    targets: dict[str, tuple[EvidenceRecord, ...]], wheels: dict[tuple[str, str], Path], before: Evidence
-) -> list[dict[str, Any]]:
-    """Each distribution and version that has records, with the wheel it was read from where it was one."""
-    known = {(item["name"], item["version"]): item for item in before.provenance.get("distributions") or ()}
-    pairs = {(str(item.dist), str(item.version)) for records in targets.values() for item in records if item.dist}
-    found: list[dict[str, Any]] = []
-    for dist, version in sorted(pairs, key=lambda pair: (pair[0], version_order(pair[1]))):
-        path = wheels.get((dist, version))
-        entry: dict[str, Any] = {"name": dist, "version": version}
-        if path is not None:
-            entry.update(wheel=path.name, sha256=_sha256(path))
-        found.append(entry if path is not None else known.get((dist, version), entry))
-    return found
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while block := stream.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def _config_text(request: Request, recipe: Recipe, groups: dict[str, bool], commit: str | None, evidence: str) -> str:
@@ -282,6 +190,3 @@ def _version() -> str:
     from turbo_hydra import __version__
 
     return __version__
-
-
-__all__ = ["Generated", "Registry", "Request", "generate", "object_targets"]

@@ -156,6 +156,11 @@ class _HookedLoader(Loader):
                 function(module.__name__)
 
 
+def made_file(group: str, module: str) -> str:
+    """What stands for a file where a group's function made the text of a module."""
+    return f"turbo_hydra/{group}/{module}.py"
+
+
 class _ServingLoader(Loader):
     """Serves another module, or a made text, under a module's name."""
 
@@ -164,7 +169,7 @@ class _ServingLoader(Loader):
         self._original = original
         self._text: str | None = None
         # Not in angle brackets, so that linecache shows the text in tracebacks and evidence can be read from it.
-        self.file = f"turbo_hydra/{rule.label}/{rule.name}.py" if rule.source else f"turbo_hydra/{rule.serve}"
+        self.file = made_file(rule.label, rule.name) if rule.source else f"turbo_hydra/{rule.serve}"
 
     def create_module(self, spec: ModuleSpec) -> types.ModuleType | None:
         """Let the machinery make the module."""

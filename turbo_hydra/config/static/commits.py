@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +26,7 @@ class Objects:
     def __init__(self, repo: Path) -> None:
         self.repo = repo
         self._texts: dict[str, str] = {}
+        self._written: dict[Path, dict[str, str]] = {}
         self._process = subprocess.Popen(
             ["git", "-C", str(repo), "cat-file", "--batch"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
@@ -41,10 +42,22 @@ class Objects:
     def text(self, blob: str, file: str) -> str:
         """The source text of a blob; `file` is what messages call it."""
         if blob not in self._texts:
-            self._texts[blob] = decoded(self._read(blob, file), file)
+            self._texts[blob] = decoded(self.content(blob, file), file)
         return self._texts[blob]
 
-    def _read(self, blob: str, file: str) -> bytes:
+    def write(self, folder: Path, blobs: Mapping[str, str]) -> None:
+        """Make `folder` hold these blobs by their paths; of what was written there before only changes are touched."""
+        before = self._written.get(folder, {})
+        for path in before.keys() - blobs.keys():
+            (folder / path).unlink()
+        for path, blob in blobs.items():
+            if before.get(path) != blob:
+                (folder / path).parent.mkdir(parents=True, exist_ok=True)
+                (folder / path).write_bytes(self.content(blob, path))
+        self._written[folder] = dict(blobs)
+
+    def content(self, blob: str, file: str) -> bytes:
+        """The bytes of a blob."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
@@ -104,6 +117,10 @@ class Commit:
             if base in self._folders:
                 package = package or SourceFile(module, base, None, True)
         return package
+
+    def write_to(self, folder: Path) -> None:
+        """Make `folder` hold the commit's Python files."""
+        self._objects.write(folder, {path: blob for path, blob in self._blobs.items() if path.endswith(".py")})
 
     def _source(self, module: str, file: str, is_package: bool) -> SourceFile:
         return SourceFile(module, file, self._objects.text(self._blobs[file], file), is_package)

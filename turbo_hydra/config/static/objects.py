@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from turbo_hydra.config.static.hierarchy import merged
 from turbo_hydra.config.static.scopes import Binding, Scope, is_decorated_as
@@ -25,10 +25,18 @@ class Names:
         Searched in order; the first that has a top-level package has all of it.
     parsed : dict, optional
         Modules by their files, for readers of several states of one tree to share.
+    aliases : dict, optional
+        Names that are added to modules which lack them, each with the path of its object.
     """
 
-    def __init__(self, trees: Sequence[SourceTree], parsed: dict[SourceFile, Module] | None = None) -> None:
+    def __init__(
+        self,
+        trees: Sequence[SourceTree],
+        parsed: dict[SourceFile, Module] | None = None,
+        aliases: Mapping[str, str] | None = None,
+    ) -> None:
         self._parsed = {} if parsed is None else parsed
+        self._aliases = aliases or {}
         self._trees = trees
         self._modules: dict[str, Module | None] = {}
         self._depth = 0
@@ -107,6 +115,9 @@ class Names:
         below = self.module(f"{module.name}.{name}") if module.file.is_package else None
         if below is not None:
             return below
+        alias = self._aliases.get(f"{module.name}.{name}")
+        if alias is not None:
+            return self.resolve(alias)
         if module.scope.get("__getattr__"):
             return Unseen(f"{module.file.file} makes '{name}' on demand (it has a __getattr__)")
         return Absent(f"{module.file.file} does not define '{name}'")

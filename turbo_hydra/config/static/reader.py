@@ -6,9 +6,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from turbo_hydra.config.static.decorators import chain
 from turbo_hydra.config.static.objects import Names
+from turbo_hydra.config.static.served import Served, Serving, aliases
 from turbo_hydra.config.static.things import Absent, Defined, Module, Native, Unseen
 from turbo_hydra.config.static.trees import SourceFile, SourceTree
 from turbo_hydra.engine.artifacts import artifact_hash
@@ -56,10 +58,21 @@ class StaticReader:
         Where modules are looked for, in order.
     parsed : dict, optional
         Modules by their files, for readers of several states of one tree to share.
+    serving : sequence of Serving
+        What import groups put in the place of modules.
+    repository : Path, optional
+        The model's repository, for import groups that serve files of it.
     """
 
-    def __init__(self, trees: Sequence[SourceTree], parsed: dict[SourceFile, Module] | None = None) -> None:
-        self.names = Names(trees, parsed)
+    def __init__(
+        self,
+        trees: Sequence[SourceTree],
+        parsed: dict[SourceFile, Module] | None = None,
+        serving: Sequence[Serving] = (),
+        repository: Path | None = None,
+    ) -> None:
+        served = [Served(trees, serving, repository or Path())] if serving else []
+        self.names = Names([*served, *trees], parsed, aliases(serving))
 
     def read(self, target: str) -> Seen:
         """The evidence of a target, a dotted path."""

@@ -41,7 +41,7 @@ class Module:
         self.problem = ""
         self.index: SourceIndex | None = None
         if file.text is None:
-            self.problem = f"{file.file} has no Python source"
+            self.problem = file.problem or f"{file.file} has no Python source"
             return
         try:
             self.index = SourceIndex(file.text)

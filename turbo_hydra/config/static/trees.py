@@ -36,6 +36,8 @@ class SourceFile:
         Whether names below it may be modules.
     dist, version : str or None
         The distribution it belongs to and its public version; None for a repository.
+    problem : str
+        Why there is no text, where that is not plain.
     """
 
     module: str
@@ -44,6 +46,7 @@ class SourceFile:
     is_package: bool
     dist: str | None = None
     version: str | None = None
+    problem: str = ""
 
 
 class SourceTree(Protocol):
