@@ -23,7 +23,8 @@ runtime.rendezvous.id runtime.rendezvous.is_host runtime.rendezvous.timeout runt
 runtime.environment.set runtime.environment.unset runtime.affinity runtime.affinity.numa runtime.affinity.cpus
 runtime.affinity.numa_node runtime.affinity.memory runtime.network runtime.network.interface runtime.caches
 runtime.caches.dir runtime.logs runtime.logs.redirect runtime.logs.tee runtime.restarts runtime.timeouts
-runtime.timeouts.start runtime.timeouts.shutdown runtime.omp_threads runtime.start_method runtime.children
+runtime.timeouts.start runtime.timeouts.shutdown runtime.timeouts.hang runtime.omp_threads runtime.start_method
+runtime.children runtime.slurm runtime.slurm.enabled runtime.slurm.options runtime.slurm.setup runtime.slurm.poll
 optimization optimization.schema_version optimization.kind optimization.metadata optimization.metadata.id
 optimization.metadata.version optimization.metadata.description optimization.model optimization.model.name
 optimization.config optimization.catalogs optimization.evidence optimization.compatibility

@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import os
-import stat
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import turbo_hydra
-from turbo_hydra.launch import caches, environment
+from turbo_hydra.launch import environment
 from turbo_hydra.launch.job import JobError
 
 ROOT = str(Path(turbo_hydra.__file__).resolve().parents[1])
@@ -78,57 +77,3 @@ def test_relative_entries_of_the_import_path_mean_the_same_in_another_folder(
     entries = environment.for_agent({}, 1)["PYTHONPATH"].split(os.pathsep)
     assert entries[:2] == [str(tmp_path / "src"), "/absolute"]
     assert entries[2:] in ([], [ROOT])
-
-
-def mode(path: Path) -> int:
-    return stat.S_IMODE(path.stat().st_mode)
-
-
-def test_caches_are_private_and_shared_by_runs(tmp_path: Path) -> None:
-    first: dict[str, str] = {}
-    second: dict[str, str] = {}
-    assert caches.prepare({"caches": {"dir": "kept"}}, str(tmp_path), first) == []
-    assert caches.prepare({"caches": {"dir": str(tmp_path / "kept")}}, "/elsewhere", second) == []
-    assert first == second
-    assert first == {
-        "TRITON_CACHE_DIR": str(tmp_path / "kept" / "triton"),
-        "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "kept" / "inductor"),
-    }
-    assert {mode(Path(folder)) for folder in (*first.values(), str(tmp_path / "kept"))} == {0o700}
-
-
-def test_a_folder_that_others_could_write_to_is_closed(tmp_path: Path) -> None:
-    (tmp_path / "open").mkdir(mode=0o777)
-    (tmp_path / "open").chmod(0o777)
-    caches.private_folder(tmp_path / "open")
-    assert mode(tmp_path / "open") == 0o700
-
-
-def test_the_users_own_folders_win(tmp_path: Path) -> None:
-    variables = {"TRITON_CACHE_DIR": "mine"}
-    caches.prepare({"caches": {"dir": "kept"}}, str(tmp_path), variables)
-    assert variables["TRITON_CACHE_DIR"] == str(tmp_path / "mine")
-    assert not (tmp_path / "kept" / "triton").exists()
-
-
-@pytest.mark.parametrize("planted", ["file", "link", "foreign"])
-def test_a_planted_folder_is_refused_and_the_run_goes_on(tmp_path: Path, planted: str) -> None:
-    place = tmp_path / "kept"
-    (tmp_path / "other").mkdir()
-    if planted == "file":
-        place.write_text("in the way")
-    elif planted == "link":
-        place.symlink_to(tmp_path / "other")
-    else:
-        if os.geteuid() != 0:
-            pytest.skip("only root can give a folder away")
-        place.mkdir()
-        os.chown(place, 12345, 12345)
-    variables: dict[str, str] = {}
-    warnings = caches.prepare({"caches": {"dir": str(place)}}, "/", variables)
-    assert len(warnings) == 2
-    assert all("runtime.caches.dir" in warning and str(place) in warning for warning in warnings)
-    for folder in map(Path, variables.values()):
-        assert mode(folder) == 0o700
-        assert tmp_path not in folder.parents
-        folder.rmdir()

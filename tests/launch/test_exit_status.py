@@ -76,7 +76,16 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "unknown style": ({"entry": "script.py", "arg_style": "colon"}, {}, "'model.arg_style'"),
     "no ranks": ({"entry": "script.py"}, {"ranks": 0}, "'runtime.ranks'"),
     "a value that is no variable": ({"entry": "script.py"}, {"environment": {"set": {"A": [1]}}}, "environment.set.A"),
-    "several nodes": ({"entry": "script.py"}, {"nodes": 2}, "runtime.nodes=2 is not available"),
+    "a node without a number": ({"entry": "script.py"}, {"nodes": 2}, "each node is told its number"),
+    "no place to meet": ({"entry": "script.py"}, {"nodes": 2, "node_rank": 0}, "runtime.rendezvous.endpoint=HOST"),
+    "unknown binding": ({"entry": "script.py"}, {"affinity": {"numa": "moon"}}, "'runtime.affinity.numa'"),
+    "too few CPU lists": (
+        {"entry": "script.py"},
+        {"ranks": 2, "affinity": {"cpus": ["0"]}},
+        "one entry for each of the 2 ranks of a node, found 1 entries",
+    ),
+    "no such interface": ({"entry": "script.py"}, {"network": {"interface": "moon0"}}, "'runtime.network.interface'"),
+    "unknown start method": ({"entry": "script.py"}, {"start_method": "teleport"}, "'runtime.start_method'"),
     "unknown accelerator": ({"entry": "script.py"}, {"accelerator": "abacus"}, "'runtime.accelerator'"),
     "no such device": (
         {"entry": "script.py"},
@@ -95,13 +104,6 @@ def test_wrong_settings_end_with_2_and_one_sentence_before_a_rank_starts(launchi
     assert ran.out == ""
     assert len(ran.err.splitlines()) == 1
     assert words in ran.err
-
-
-@pytest.mark.slow
-def test_a_setting_without_effect_is_told(launching: Launching) -> None:
-    ran = launching.run(launching.job("print('it ran')\n", runtime={"affinity": {"numa": "node"}}))
-    assert (ran.status, ran.out) == (0, "it ran\n")
-    assert ran.err == "turbo_hydra: runtime.affinity.numa=node has no effect in this version\n"
 
 
 @pytest.mark.slow

@@ -111,7 +111,8 @@ def test_the_report_has_the_fields_that_readers_rely_on() -> None:
         "rolled_back": 0,
         "not_started": 0,
     }
-    assert report["ranks"][1] == {"rank": 1, "host": "node", "pid": 101, "status": "succeeded", "exit_status": 0}
+    rank = {"rank": 1, "host": "node", "pid": 101, "status": "succeeded", "exit_status": 0, "bound": None}
+    assert report["ranks"][1] == rank
 
 
 def test_ranks_that_agree_have_no_disagreement_though_pids_and_hits_differ() -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import secrets
 import time
@@ -39,11 +40,14 @@ class State:
         Whether a job was begun: later errors are not mistakes on the command line.
     statuses : list of int
         Exit status of each job so far.
+    command : list of str or None
+        The command that `turbo-train run --` was given, in place of a model's script.
     """
 
     full_error: str | None = None
     started: bool = False
     statuses: list[int] = field(default_factory=list)
+    command: list[str] | None = None
 
 
 state = State()
@@ -76,7 +80,7 @@ def _run(cfg: DictConfig, hydra: HydraConf) -> int:
 
     if hydra.output_subdir is not None:
         hide_in_folder(Path(hydra.runtime.output_dir, hydra.output_subdir))
-    return launch.run(build(cfg, hydra))
+    return launch.run(dataclasses.replace(build(cfg, hydra), command=state.command))
 
 
 def build(cfg: DictConfig, hydra: HydraConf) -> Job:

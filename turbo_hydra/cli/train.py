@@ -16,9 +16,9 @@ FULL_ERROR = "HYDRA_FULL_ERROR"
 def main() -> int:
     """Run the command line; returns the exit status."""
     if sys.argv[1:2] == ["run"]:
-        return fail(
-            "'turbo-train run -- COMMAND' is not available in this version; describe the script with model=custom"
-        )
+        from turbo_hydra.cli import wrapping
+
+        return wrapping.main(sys.argv[2:])
     if "TORCHELASTIC_RUN_ID" in os.environ:
         return fail(
             "torchrun started turbo-train, which starts the ranks itself: run turbo-train alone, with runtime.ranks=N"
@@ -26,7 +26,7 @@ def main() -> int:
     return composed(sys.argv[1:])
 
 
-def composed(arguments: list[str]) -> int:
+def composed(arguments: list[str], command: list[str] | None = None) -> int:
     """Hand the command line to Hydra, and turn what it raises into one sentence and an exit status."""
     import hydra
     from hydra.core.plugins import Plugins
@@ -42,7 +42,8 @@ def composed(arguments: list[str]) -> int:
     # Without this, Hydra prints a part of a traceback for each mistake of the user and ends with status 1.
     wanted = os.environ.get(FULL_ERROR)
     os.environ[FULL_ERROR] = "1"
-    task.state = task.State(full_error=wanted)
+    task.state = task.State(full_error=wanted, command=command)
+    sys.argv = [sys.argv[0], *arguments]
     try:
         run()
     except JobFailed:

@@ -88,10 +88,21 @@ class LogsConf:
 
 @dataclass
 class TimeoutsConf:
-    """Seconds until ranks must have started, and until they must have ended when told to."""
+    """Seconds until ranks must have begun, must have ended when told to, and may go without a line or a step."""
 
     start: float = 600.0
     shutdown: float = 10.0
+    hang: float | None = None
+
+
+@dataclass
+class SlurmConf:
+    """A run that Slurm starts: options of sbatch, lines of its script before the agents start, how often to ask."""
+
+    enabled: bool = False
+    options: dict[str, Any] = field(default_factory=dict)
+    setup: list[str] = field(default_factory=list)
+    poll: float = 2.0
 
 
 @dataclass
@@ -113,6 +124,7 @@ class RuntimeConf:
     omp_threads: int | None = None
     start_method: str | None = None
     children: bool = True
+    slurm: SlurmConf = field(default_factory=SlurmConf)
 
 
 @dataclass
@@ -199,7 +211,7 @@ class TrainConf:
     measure: MeasureConf = field(default_factory=MeasureConf)
 
 
-_OPEN = ("model.args", "runtime.environment.set", "optimization.groups", "optimization.options")
+_OPEN = ("model.args", "runtime.environment.set", "runtime.slurm.options", "optimization.groups", "optimization.options")
 _suffix = f"{os.getpid():x}{secrets.token_hex(2)}"
 
 

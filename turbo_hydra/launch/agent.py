@@ -18,8 +18,25 @@ from pathlib import Path
 from typing import Any
 
 from turbo_hydra.engine.errors import TurboHydraError
-from turbo_hydra.launch import arguments, caches, devices, failures, files, outcome, paths, processes, unavailable
-from turbo_hydra.launch.job import Job, JobError, count
+from turbo_hydra.launch import (
+    affinity,
+    arguments,
+    caches,
+    devices,
+    failures,
+    files,
+    network,
+    nodes,
+    outcome,
+    paths,
+    processes,
+    start_method,
+    topology,
+    watching,
+    wrapped,
+)
+from turbo_hydra.launch.job import Job, JobError, count, setting
+from turbo_hydra.launch.timing import START_TIMEOUT
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 # Processes that outlive their rank get this long to end by themselves (an uploader, a logger's service).
@@ -36,14 +53,26 @@ def main(job_path: str) -> int:
     try:
         job = Job.read(job_path)
         ranks = count(job.runtime, "ranks", 1, least=1)
-        paths.check_module(paths.script(job))
-        arguments.render(job.model)
-        _check_devices(job, ranks)
-        for warning in [*unavailable.check(job.runtime), *caches.prepare(job.runtime, job.cwd, os.environ)]:
-            _say(warning)
-        return _launch(job, ranks)
+        start_method.check(job.runtime)
+        if job.command is None:
+            paths.check_module(paths.script(job))
+            arguments.render(job.model)
+            nodes.check(job)
+            affinity.Settings.read(job.runtime, ranks)
+            _check_devices(job, ranks)
+        endpoint = setting(job.runtime, "rendezvous.endpoint")
+        choice = network.choose(job.runtime, nodes.number_of(job), endpoint, os.environ)
+        prepared = caches.prepare(job.runtime, job.cwd, os.environ)
+        for warning in [*choice.warnings, *prepared.warnings]:
+            watching.say(warning)
+        os.environ[affinity.PARENT_VARIABLE] = topology.text(os.sched_getaffinity(0))
+        try:
+            record = _Record(job, nodes.begin_record(job, choice))
+            return _launch(job, ranks, choice, record) if job.command is None else _run_command(job, record)
+        finally:
+            prepared.remove()
     except TurboHydraError as problem:
-        _say(str(problem))
+        watching.say(str(problem))
         return outcome.WRONG_USE
 
 
@@ -69,40 +98,66 @@ def _import_torch() -> Any:
     return torch
 
 
-def _launch(job: Job, ranks: int) -> int:
+def _launch(job: Job, ranks: int, choice: network.Choice, record: _Record) -> int:
     _import_torch()
     from torch.distributed.elastic.multiprocessing import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.elastic.rendezvous import RendezvousConnectionError, RendezvousTimeoutError
 
     from turbo_hydra.launch import elastic
 
     logs = elastic.RankLogs(job, ranks)
     # What torch's agent has to say is for whoever looks into a broken launch; a failure is told once, by us.
-    _log_to_file(job.folder / "agents" / f"{_node(job)}.log")
+    _log_to_file(job.folder / "agents" / f"{nodes.rank_of(job)}.log")
     os.environ[processes.PARENT_VARIABLE] = str(os.getpid())
     failed: list[failures.Failure] = []
     status = 1
+    watch = watching.Watch(job, lambda: list(logs.error_files))
+    watch.start()
+    before = failures.killed_for_memory()
     try:
-        elastic.launch(job, ranks, logs)
+        elastic.launch(job, ranks, logs, choice.address)
         status = 0
     except ChildFailedError as problem:
         codes = {rank: (failure.exitcode, failure.pid) for rank, failure in problem.failures.items()}
-        failed = failures.read_all(codes, logs.error_files)
+        failed = failures.read_all(codes, logs.error_files, failures.killed_for_memory() > before)
         status = failures.first(failed).status
     except SignalException as stop:
         status = 128 + stop.sigval
+    except (RendezvousTimeoutError, RendezvousConnectionError) as problem:
+        logging.getLogger(__name__).exception("the nodes did not meet")
+        record.trouble = (
+            f"the {nodes.number_of(job)} nodes did not meet at {setting(job.runtime, 'rendezvous.endpoint')} within "
+            f"{setting(job.runtime, 'rendezvous.timeout', START_TIMEOUT):g} seconds ({type(problem).__name__}); see "
+            "that each of them runs and reaches that address, or raise runtime.rendezvous.timeout"
+        )
     except SystemExit as stop:
         status = stop.code if isinstance(stop.code, int) else 1
     except Exception as problem:
         logging.getLogger(__name__).exception("the launch failed")
-        _say(f"the ranks could not be started: {type(problem).__name__}: {problem}")
+        record.trouble = f"the ranks could not be started: {type(problem).__name__}: {problem}"
     finally:
+        watch.stop()
+        if watch.trouble is not None and not failed:
+            status, record.trouble = watch.trouble.status, watch.trouble.sentence
         with _undisturbed():
             left = _end_left_behind(GRACE_AFTER_FAILURE if status else GRACE_AFTER_SUCCESS)
             logs.close()
-            _record(job, status, failed, left)
+            record.end(status, failed, left)
+    if record.trouble is not None:
+        watching.say(record.trouble)
     if failed:
         _tell(failures.first(failed), logs.shown, job)
+    return status
+
+
+def _run_command(job: Job, record: _Record) -> int:
+    status = 1
+    try:
+        status = wrapped.run(job)
+    finally:
+        with _undisturbed():
+            record.end(status, [], _end_left_behind(GRACE_AFTER_FAILURE if status else GRACE_AFTER_SUCCESS))
     return status
 
 
@@ -119,37 +174,36 @@ def _end_left_behind(grace: float) -> list[int]:
     return processes.end_all(lambda: processes.descendants(me), processes.reap, grace)
 
 
-def _node(job: Job) -> int:
-    return count(job.runtime, "node_rank", 0)
+class _Record:
+    """What this node's agent tells of itself, in the run's folder."""
 
+    def __init__(self, job: Job, begun: dict[str, Any]) -> None:
+        self.trouble: str | None = None
+        self._path = job.folder / "agents" / f"{nodes.rank_of(job)}.json"
+        self._begun = begun
 
-def _record(job: Job, status: int, failed: list[failures.Failure], left: list[int]) -> None:
-    data = {
-        "node": _node(job),
-        "host": os.uname().nodename,
-        "pid": os.getpid(),
-        "status": status,
-        "ended": time.time(),
-        "first_failure": failures.first(failed).to_dict() if failed else None,
-        "ranks": {str(failure.rank): {"pid": failure.pid, "returncode": failure.returncode} for failure in failed},
-        "left_behind": left,
-    }
-    try:
-        files.write_json(job.folder / "agents" / f"{_node(job)}.json", data)
-    except OSError as problem:
-        _say(f"cannot write the agent's record: {problem}")
+    def end(self, status: int, failed: list[failures.Failure], left: list[int]) -> None:
+        """Write how it ended."""
+        data = {
+            **self._begun,
+            "status": status,
+            "ended": time.time(),
+            "first_failure": failures.first(failed).to_dict() if failed else None,
+            "trouble": self.trouble,
+            "ranks": {str(failure.rank): {"pid": failure.pid, "returncode": failure.returncode} for failure in failed},
+            "left_behind": left,
+        }
+        try:
+            files.write_json(self._path, data)
+        except OSError as problem:
+            watching.say(f"cannot write the agent's record: {problem}")
 
 
 def _tell(failure: failures.Failure, shown: set[int], job: Job) -> None:
     """Say which rank failed; with its traceback, unless the rank's own words are on the terminal already."""
     if failure.traceback and failure.rank not in shown:
         sys.stderr.write(failure.traceback)
-    _say(f"{failure.sentence()}; its logs are in {job.rank_folder(failure.rank)}")
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"turbo_hydra: {text}\n")
-    sys.stderr.flush()
+    watching.say(f"{failure.sentence()}; its logs are in {job.rank_folder(failure.rank)}")
 
 
 def _log_to_file(path: Path) -> None:

@@ -5,22 +5,26 @@ from __future__ import annotations
 
 import inspect
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch.distributed.elastic.multiprocessing import LogsSpecs, Std
 from torch.distributed.elastic.multiprocessing.api import LogsDest, PContext
+from torch.distributed.elastic.rendezvous import RendezvousConnectionError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+from turbo_hydra.launch import affinity, nodes, topology, watching
 from turbo_hydra.launch.console import Follower
 from turbo_hydra.launch.job import Job, JobError, count, number, setting
+from turbo_hydra.launch.timing import SHUTDOWN_TIMEOUT, START_TIMEOUT
 
 STREAMS = ("stdout", "stderr")
-START_TIMEOUT = 900.0
-SHUTDOWN_TIMEOUT = 10.0
 _DRAIN_SECONDS = 5.0
 
 
@@ -52,7 +56,7 @@ class RankLogs(LogsSpecs):
         super().__init__(str(job.folder / "ranks"), Std.ALL if redirect == "all" else Std.NONE)
         self._job = job
         self._to_files = redirect == "all"
-        self.shown = shown_ranks(job, ranks) if self._to_files else set(range(ranks))
+        self.shown = shown_ranks(job, ranks) if self._to_files else set(range(ranks * nodes.number_of(job)))
         self._followers: list[Follower] = []
         self.error_files: dict[int, Path] = {}
 
@@ -114,7 +118,7 @@ def shown_ranks(job: Job, ranks: int) -> set[int]:
     """
     given = setting(job.runtime, "logs.tee", [0])
     if given == "all":
-        return set(range(ranks))
+        return set(range(ranks * nodes.number_of(job)))
     if given == "none":
         return set()
     if not isinstance(given, list) or not all(isinstance(rank, int) and not isinstance(rank, bool) for rank in given):
@@ -132,14 +136,33 @@ def bound_shutdown(seconds: float) -> None:
     close = PContext.close
 
     def bounded(self: PContext, death_sig: signal.Signals | None = None, timeout: int = 30) -> None:
-        # torch calls it an int and passes it to waits that take fractions.
-        close(self, death_sig, min(timeout, seconds))  # type: ignore[arg-type]
+        patience = min(timeout, seconds)
+        # Whoever is still there just before SIGKILL shows where it hangs.
+        timer = threading.Timer(max(patience - 1.0, patience * 0.7), watching.dump_stacks)
+        timer.daemon = True
+        timer.start()
+        try:
+            # torch calls it an int and passes it to waits that take fractions.
+            close(self, death_sig, patience)  # type: ignore[arg-type]
+        finally:
+            timer.cancel()
 
     PContext.close = bounded  # type: ignore[method-assign]
 
 
-def launch(job: Job, ranks: int, logs: RankLogs) -> None:
+def launch(job: Job, ranks: int, logs: RankLogs, address: str | None = None) -> None:
     """Start the ranks and wait for them.
+
+    Parameters
+    ----------
+    job : Job
+        The run.
+    ranks : int
+        How many there are on this node.
+    logs : RankLogs
+        Where they write.
+    address : str or None
+        This node's address for the others.
 
     Raises
     ------
@@ -153,22 +176,62 @@ def launch(job: Job, ranks: int, logs: RankLogs) -> None:
     options: dict[str, Any] = {}
     if "shutdown_timeout" in inspect.signature(LaunchConfig).parameters:
         options["shutdown_timeout"] = int(shutdown)
-    config = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=ranks,
-        logs_specs=logs,
-        run_id=job.run_id,
-        rdzv_backend="c10d",
-        # Port 0: the system chooses one, so that two runs on a machine do not meet.
-        rdzv_endpoint="localhost:0",
-        rdzv_configs={"timeout": int(number(job.runtime, "timeouts.start", START_TIMEOUT))},
-        local_addr="localhost",
-        max_restarts=count(job.runtime, "restarts", 0),
-        monitor_interval=0.1,
-        **options,
-    )
-    elastic_launch(config, sys.executable)(*_rank_command(job))
+    numa = _numa_options(job, ranks)
+    if numa is not None:
+        options["numa_options"] = numa
+    several = nodes.number_of(job)
+    meeting: dict[str, Any] = {"timeout": int(number(job.runtime, "timeouts.start", START_TIMEOUT))}
+    # Port 0: the system chooses one, so that two runs on a machine do not meet.
+    endpoint, local = "localhost:0", address or "localhost"
+    if several > 1:
+        wait = max(int(number(job.runtime, "rendezvous.timeout", START_TIMEOUT)), 1)
+        meeting = {"is_host": nodes.is_host(job), "join_timeout": wait, "read_timeout": wait}
+        endpoint = str(setting(job.runtime, "rendezvous.endpoint"))
+
+    def start() -> None:
+        # Without an address of its own a node names itself, which another may resolve to elsewhere.
+        config = LaunchConfig(
+            min_nodes=several,
+            max_nodes=several,
+            nproc_per_node=ranks,
+            logs_specs=logs,
+            run_id=job.run_id,
+            rdzv_backend="c10d",
+            rdzv_endpoint=endpoint,
+            rdzv_configs=meeting,
+            local_addr=local if several == 1 else address,
+            max_restarts=count(job.runtime, "restarts", 0),
+            monitor_interval=0.1,
+            **options,
+        )
+        elastic_launch(config, sys.executable)(*_rank_command(job))
+
+    try:
+        start()
+    except RendezvousConnectionError:
+        # Another agent of this very host keeps the store already, as two nodes of a scheduler on one machine do.
+        if not meeting.get("is_host") or setting(job.runtime, "rendezvous.is_host") is not None:
+            raise
+        meeting["is_host"] = False
+        start()
+
+
+def _numa_options(job: Job, ranks: int) -> Any:
+    """Return what has torch bind the ranks, where it can: it asks the driver for the devices, and calls numactl."""
+    if "numa_options" not in inspect.signature(LaunchConfig).parameters:
+        return None
+    wanted = affinity.Settings.read(job.runtime, ranks)
+    if not wanted.of_torch or setting(job.runtime, "accelerator") == "cpu" or not torch.cuda.is_available():
+        return None
+    here = topology.text(os.sched_getaffinity(0))
+    numactl = shutil.which("numactl")
+    if numactl is None or torch.cuda.device_count() < ranks:
+        return None
+    if subprocess.run([numactl, f"--physcpubind={here}", "true"], capture_output=True, check=False).returncode:
+        return None
+    from torch.numa.binding import AffinityMode, NumaOptions
+
+    return NumaOptions(AffinityMode(wanted.mode), should_fall_back_if_binding_fails=True)
 
 
 def _rank_command(job: Job) -> list[str]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import time
@@ -63,6 +64,8 @@ class Failure:
         When it wrote `error.json`, None if it wrote none.
     message, traceback : str or None
         What it wrote there.
+    memory : bool
+        Whether the kernel killed a process for want of memory meanwhile.
     """
 
     rank: int
@@ -71,6 +74,7 @@ class Failure:
     recorded: float | None = None
     message: str | None = None
     traceback: str | None = None
+    memory: bool = False
 
     @classmethod
     def read(cls, rank: int, returncode: int, pid: int, error_file: Path) -> Failure:
@@ -102,7 +106,8 @@ class Failure:
                 name = signal.Signals(-self.returncode).name
             except ValueError:
                 name = f"signal {-self.returncode}"
-            return f"rank {self.rank} (pid {self.pid}) was killed by {name}"
+            why = ", probably since memory ran out" if self.memory and self.returncode == -signal.SIGKILL else ""
+            return f"rank {self.rank} (pid {self.pid}) was killed by {name}{why}"
         what = f": {self.message.splitlines()[-1]}" if self.message else ""
         return f"rank {self.rank} (pid {self.pid}) ended with status {self.returncode}{what}"
 
@@ -111,6 +116,7 @@ class Failure:
         return {
             "rank": self.rank,
             "pid": self.pid,
+            "time": self.recorded,
             "status": self.status,
             "signal": -self.returncode if self.returncode < 0 else None,
             "message": self.message,
@@ -135,6 +141,18 @@ def first(failures: Sequence[Failure]) -> Failure:
     return min((failure for failure in own if failure.recorded is not None), key=lambda failure: failure.recorded or 0)
 
 
-def read_all(returncodes: Mapping[int, tuple[int, int]], error_files: Mapping[int, Path]) -> list[Failure]:
+def read_all(
+    returncodes: Mapping[int, tuple[int, int]], error_files: Mapping[int, Path], memory: bool = False
+) -> list[Failure]:
     """Read the failures of several ranks, given return code and process of each, in the order of noticing."""
-    return [Failure.read(rank, code, pid, error_files[rank]) for rank, (code, pid) in returncodes.items()]
+    found = [Failure.read(rank, code, pid, error_files[rank]) for rank, (code, pid) in returncodes.items()]
+    return [dataclasses.replace(failure, memory=memory) for failure in found]
+
+
+def killed_for_memory() -> int:
+    """Return how many processes this machine's kernel has killed for want of memory, in whatever container."""
+    try:
+        lines = Path("/proc/vmstat").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)

@@ -39,6 +39,8 @@ class Job:
         The generated file behind `optimization`.
     runtime_config_path : str or None
         The file behind `runtime`.
+    command : list of str or None
+        What the user typed after `turbo-train run --`; its own launcher then starts the ranks.
     """
 
     run_id: str
@@ -50,6 +52,7 @@ class Job:
     optimization_config_path: str | None = None
     runtime_config_path: str | None = None
     measure: dict[str, Any] = field(default_factory=dict)
+    command: list[str] | None = None
 
     @property
     def folder(self) -> Path:
@@ -58,8 +61,9 @@ class Job:
 
     @property
     def path(self) -> Path:
-        """Where the job is written."""
-        return self.folder / "job.json"
+        """Where the job is written: `job.json`; nodes beside the first write their own."""
+        node = self.runtime.get("node_rank") or 0
+        return self.folder / ("job.json" if node == 0 else f"job.node{node}.json")
 
     def rank_folder(self, rank: int) -> Path:
         """Return the folder of one rank's reports and logs."""

@@ -22,6 +22,8 @@ CHILD = "turbo_hydra.launch.child"
 # Where that child finds what its parent was executing. Only `child` reads it: a program that the script starts, or a
 # Python that inherits it for another reason, is not changed by it.
 VARIABLE = "TURBO_HYDRA_MAIN"
+# What PYTHONSAFEPATH was before a command of the user's was started with it; a rank puts it back.
+SAFE_PATH = "TURBO_HYDRA_SAFE_PATH"
 
 
 class ScriptSpec(ModuleSpec):
@@ -117,6 +119,15 @@ class Main:
         return cls(Path(data["path"]), data["package"]), Path(data["job"])
 
 
+def restore_safe_path(environment: MutableMapping[str, str]) -> None:
+    """Give the script, and what it starts, the PYTHONSAFEPATH that the user had."""
+    before = environment.pop(SAFE_PATH, None)
+    if before == "":
+        environment.pop("PYTHONSAFEPATH", None)
+    elif before is not None:
+        environment["PYTHONSAFEPATH"] = before
+
+
 def replace_import_path(first: str, script: Script) -> None:
     """Put the script's folders where Python would have put them.
 
@@ -128,7 +139,7 @@ def replace_import_path(first: str, script: Script) -> None:
         Its own folder comes first, also where Python was told not to add one (`-P`): the settings name the script on
         purpose. Its other folders follow, and are in PYTHONPATH too, for programs that it starts.
     """
-    if sys.path and sys.path[0] == first:
+    if sys.path and sys.path[0] == first and not getattr(sys.flags, "safe_path", False):
         del sys.path[0]
     sys.path[:0] = script.import_path
     extra = script.import_path[1:]

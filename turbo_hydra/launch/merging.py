@@ -50,12 +50,15 @@ def merge(
         The report, as plain data.
     """
     by_rank = {int(report["rank"]): report for report in reports}
+    # A command of the user's starts as many ranks as it likes; each of them knows how many there are.
+    expected = max([expected, *(int(report.get("world_size") or 1) for report in reports)])
     ends = {int(rank): end for agent in agents for rank, end in agent.get("ranks", {}).items()}
     numbers = sorted({*range(expected), *by_rank})
-    ranks = [_rank(rank, by_rank.get(rank), ends.get(rank)) for rank in numbers]
+    ended_well = bool(agents) and all(agent.get("status") == 0 for agent in agents)
+    ranks = [_rank(rank, by_rank.get(rank), ends.get(rank), ended_well) for rank in numbers]
     base = next((by_rank[rank] for rank in numbers if "execution" in by_rank.get(rank, {})), {})
     execution = _execution(by_rank)
-    failures = [agent["first_failure"] for agent in agents if agent.get("first_failure")]
+    failures = [agent["first_failure"] for agent in _by_end(agents) if agent.get("first_failure")]
     return {
         "schema_version": SCHEMA_VERSION,
         "run_id": run_id,
@@ -71,10 +74,24 @@ def merge(
         "disagreements": disagreements(by_rank),
         "steps": _steps(by_rank),
         "failure": failures[0] if failures else None,
+        "nodes": [
+            {name: agent.get(name) for name in ("node", "host", "status", "network", "trouble")} for agent in agents
+        ],
     }
 
 
-def _rank(rank: int, report: Mapping[str, Any] | None, end: Mapping[str, Any] | None) -> dict[str, Any]:
+def _by_end(agents: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Sort agents by when what went wrong there went wrong: what follows on other nodes comes later."""
+
+    def when(agent: Mapping[str, Any]) -> float:
+        return float((agent.get("first_failure") or {}).get("time") or agent.get("ended") or 0)
+
+    return sorted(agents, key=when)
+
+
+def _rank(
+    rank: int, report: Mapping[str, Any] | None, end: Mapping[str, Any] | None, ended_well: bool
+) -> dict[str, Any]:
     said = report or {}
     entry = {
         "rank": rank,
@@ -82,6 +99,7 @@ def _rank(rank: int, report: Mapping[str, Any] | None, end: Mapping[str, Any] | 
         "pid": said.get("pid", (end or {}).get("pid")),
         "status": said.get("status", "missing"),
         "exit_status": said.get("exit_status"),
+        "bound": said.get("bound"),
     }
     returncode = None if end is None else end.get("returncode")
     if returncode is not None:
@@ -91,6 +109,8 @@ def _rank(rank: int, report: Mapping[str, Any] | None, end: Mapping[str, Any] | 
             entry["status"] = "killed"
         elif entry["status"] in {"running", "succeeded", "missing"}:
             entry["status"] = "failed"
+    elif entry["status"] == "running" and ended_well:
+        entry.update(status="succeeded", exit_status=0)  # by os._exit, or an exec: it could not say so itself
     elif entry["status"] == "running":
         entry["status"] = "killed"  # its agent was, too, and recorded nothing
     return entry
@@ -216,12 +236,31 @@ def _steps(by_rank: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
+def own_status(job: Job, status: int) -> int:
+    """Return the exit status that a command's ranks give it; launchers of others say 1 whatever a rank said.
+
+    Of several nodes, the one that failed first gives it.
+    """
+    if job.command is None:
+        ends = _by_end(_read_each(job.folder / "agents", "*.json", "node"))
+        own = [int(agent["status"]) for agent in ends if agent.get("first_failure")]
+        return own[0] if own and len(ends) > 1 and 0 < status < 128 else status
+    if status != 1:
+        return status
+    said = [
+        report
+        for report in _read_each(job.folder / "ranks", "*/report.json", "rank")
+        if report.get("exit_status") and report.get("status") in {"failed", "strict_stop"}
+    ]
+    return int(min(said, key=lambda report: report.get("ended") or 0)["exit_status"]) if said else status
+
+
 def read(job: Job, status: int) -> Report:
     """Read what ranks and agents left in a run's folder, and merge it."""
     return merge(
         _read_each(job.folder / "ranks", "*/report.json", "rank"),
         run_id=job.run_id,
-        expected=int(job.runtime.get("ranks") or 1) * int(job.runtime.get("nodes") or 1),
+        expected=0 if job.command else int(job.runtime.get("ranks") or 1) * int(job.runtime.get("nodes") or 1),
         status=status,
         agents=_read_each(job.folder / "agents", "*.json", "node"),
     )

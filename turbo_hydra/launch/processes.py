@@ -86,6 +86,25 @@ def has_variable(process: int, name: str, value: str) -> bool:
     return f"{name}={value}".encode() in environment.split(b"\0")
 
 
+def catches(process: int, signum: int) -> bool:
+    """Tell whether a process has a handler of its own for a signal."""
+    return _in_mask(process, "SigCgt", signum)
+
+
+def is_pending(process: int, signum: int) -> bool:
+    """Tell whether a signal was sent to a process and has not reached it yet."""
+    return _in_mask(process, "ShdPnd", signum)
+
+
+def _in_mask(process: int, name: str, signum: int) -> bool:
+    try:
+        status = Path("/proc", str(process), "status").read_text(errors="replace")
+    except OSError:
+        return False
+    mask = next((line.split()[1] for line in status.splitlines() if line.startswith(f"{name}:")), "0")
+    return bool(int(mask, 16) >> (signum - 1) & 1)
+
+
 def reap() -> None:
     """Collect each child that has ended. Only for a process that has no other use for their statuses."""
     while True:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import logging
 import os
 import signal
@@ -13,10 +14,22 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from turbo_hydra.engine.errors import OptimizationRollbackError, StrictStop, TurboHydraError
-from turbo_hydra.launch import arguments, environment, failures, outcome, paths, processes, statements
+from turbo_hydra.launch import (
+    affinity,
+    arguments,
+    caches,
+    environment,
+    failures,
+    outcome,
+    paths,
+    processes,
+    start_method,
+    statements,
+    watching,
+)
 from turbo_hydra.launch.applying import apply_job, late_binder
 from turbo_hydra.launch.job import Job, JobError
-from turbo_hydra.launch.main_module import Main, replace_import_path
+from turbo_hydra.launch.main_module import Main, replace_import_path, restore_safe_path
 from turbo_hydra.launch.rank_report import RankReport
 
 if TYPE_CHECKING:
@@ -38,6 +51,8 @@ def main(argv: Sequence[str], namespace: dict[str, Any]) -> NoReturn:
     """
     if processes.PARENT_VARIABLE in os.environ:
         processes.die_with_parent(signal.SIGKILL)
+    watching.answer_with_stacks()
+    restore_safe_path(os.environ)
     rank = int(os.environ.get("RANK", "0"))
     try:
         job = _job(argv)
@@ -62,15 +77,17 @@ def main(argv: Sequence[str], namespace: dict[str, Any]) -> NoReturn:
 def _job(argv: Sequence[str]) -> Job:
     if not argv:
         raise JobError("usage: python -m turbo_hydra.launch.rank JOB [-- [-m] SCRIPT ARGUMENT...]")
-    job = Job.read(argv[0])
-    if argv[1:2] != ["--"]:
+    # deepspeed and torch.distributed.launch put their --local_rank=N right behind what they take for the script.
+    own = list(itertools.takewhile(lambda word: word.startswith("--local"), argv))
+    job = Job.read(argv[len(own)] if argv[len(own) :] else "")
+    if argv[len(own) + 1 : len(own) + 2] != ["--"]:
         return job
-    given = list(argv[2:])
+    given = list(argv[len(own) + 2 :])
     module = given.pop(0) == "-m" if given[:1] == ["-m"] else False
     if not given:
         raise JobError("a script, or -m and a module, must follow --")
     named = {"module": given[0], "entry": None} if module else {"entry": os.path.abspath(given[0]), "module": None}
-    rest = {"positional": [], "args": {}, "extra": given[1:], "cwd": os.getcwd()}
+    rest = {"positional": [], "args": {}, "extra": [*own, *given[1:]], "cwd": os.getcwd()}
     return dataclasses.replace(job, model={**job.model, **named, **rest})
 
 
@@ -78,6 +95,11 @@ def _begin(job: Job, rank: int, namespace: dict[str, Any], report: RankReport) -
     """Put everything in place that the script would find under plain python, apply, and start metering."""
     _log_to_stderr(rank)
     environment.apply(job.runtime, os.environ, in_rank=True)
+    report.bound = affinity.bind(job.runtime, os.environ)
+    for warning in report.bound["warnings"]:
+        logging.getLogger("turbo_hydra").warning("%s", warning)
+    caches.for_rank(os.environ)
+    start_method.apply(job.runtime)
     script = paths.script(job)
     sys.argv = [str(script.path or script.module), *arguments.render(job.model)]
     replace_import_path(os.getcwd(), script)

@@ -33,6 +33,11 @@ class RankReport:
         Names the run.
     rank : int
         The global rank.
+
+    Attributes
+    ----------
+    bound : dict
+        CPUs and memory of the rank, as the kernel said after binding.
     """
 
     def __init__(self, path: Path, run_id: str, rank: int) -> None:
@@ -43,6 +48,7 @@ class RankReport:
         self._report: OptimizationReport | None = None
         self._meter: Meter | None = None
         self._pid = os.getpid()
+        self.bound: dict[str, Any] = {}
         self._state: dict[str, Any] = {
             "schema_version": SCHEMA_VERSION,
             "run_id": run_id,
@@ -95,6 +101,7 @@ class RankReport:
         return {
             **told,
             **self._state,
+            "bound": self.bound,
             "written": time.time(),
             "modules": _module_files(told),
             "steps": {} if self._meter is None else self._meter.summary(),

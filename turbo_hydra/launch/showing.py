@@ -73,6 +73,8 @@ def notes(report: Mapping[str, Any], details: bool = False) -> list[str]:
     for item in report["disagreements"]:
         values = ", ".join(f"rank {rank}: {_short(value)}" for rank, value in item["values"].items())
         said.append(f"ranks disagree on {item['field']}: {values}")
+    for rank in report["ranks"]:
+        said += [f"rank {rank['rank']}: {warning}" for warning in (rank.get("bound") or {}).get("warnings", ())]
     return [*said, *_ends(report)]
 
 
@@ -169,7 +171,18 @@ def markdown(report: Mapping[str, Any]) -> str:
     lines += _members(report)
     lines += ["## Ranks", ""]
     names = ("rank", "host", "pid", "status", "exit_status")
-    lines += _grid(names, [[_cell(rank.get(name)) for name in names] for rank in report["ranks"]])
+    bound = ("cpus", "memory", "how", "device")
+    lines += _grid(
+        (*names, "CPUs", "memory", "bound by", "device"),
+        [
+            [
+                *(_cell(rank.get(name)) for name in names),
+                *(_cell((rank.get("bound") or {}).get(name)) for name in bound),
+            ]
+            for rank in report["ranks"]
+        ],
+    )
+    lines += _nodes(report)
     said = notes(report, details=True)
     if said:
         lines += ["## Notes", "", *(f"- {line}" for line in said), ""]
@@ -179,6 +192,17 @@ def markdown(report: Mapping[str, Any]) -> str:
         if failure.get("traceback"):
             lines += ["```", failure["traceback"].rstrip("\n"), "```", ""]
     return "\n".join(lines)
+
+
+def _nodes(report: Mapping[str, Any]) -> list[str]:
+    names = ("node", "host", "status", "interface", "address", "chosen by", "variables", "trouble")
+    found = []
+    for node in report.get("nodes") or ():
+        choice = node.get("network") or {}
+        variables = ", ".join(f"{name}={value}" for name, value in (choice.get("variables") or {}).items())
+        network = [choice.get("interface"), choice.get("address"), choice.get("why"), variables]
+        found.append([*(_cell(node.get(name)) for name in names[:3]), *map(_cell, network), _cell(node.get("trouble"))])
+    return ["## Nodes", "", *_grid(names, found)] if found else []
 
 
 def _members(report: Mapping[str, Any]) -> list[str]:

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any
 
 from turbo_hydra.engine.errors import TurboHydraError
-from turbo_hydra.launch import environment, files, merging, outcome, processes, secrets, showing
+from turbo_hydra.launch import environment, files, merging, nodes, outcome, processes, secrets, showing
 from turbo_hydra.launch.job import Job, count
 
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -61,18 +61,29 @@ def run(job: Job) -> int:
         _say(f"the launch agent was killed by {signal.Signals(-returncode).name}; its ranks were ended")
     if agent.received is not None:
         status = 128 + agent.received
-    _report(job, status)
+    if nodes.rank_of(job) == 0:
+        if nodes.number_of(job) > 1:
+            nodes.wait_for_others(job)
+        status = merging.own_status(job, status)
+        _report(job, status)
     if agent.received is not None:
         raise SystemExit(status)
     return status
 
 
 def _make_folder(job: Job) -> None:
-    # Reports of an earlier run in this folder would be merged into this one's.
-    for name in ("ranks", "agents"):
-        shutil.rmtree(job.folder / name, ignore_errors=True)
-    for name in ("report.json", "report.md"):
-        (job.folder / name).unlink(missing_ok=True)
+    # Reports of an earlier run in this folder would be merged into this one's. Ranks start when all nodes have met, so
+    # nobody writes into `ranks` yet; of the agents, each node removes what an earlier one left under its own number.
+    node, several = nodes.rank_of(job), nodes.number_of(job)
+    agents = job.folder / "agents"
+    for path in agents.glob("*.*"):
+        number = path.name.partition(".")[0]
+        if number == str(node) or (node == 0 and number.isdigit() and int(number) >= several):
+            path.unlink(missing_ok=True)
+    if node == 0:
+        shutil.rmtree(job.folder / "ranks", ignore_errors=True)
+        for name in ("report.json", "report.md"):
+            (job.folder / name).unlink(missing_ok=True)
     job.write()
     secrets.hide_in_folder(Path(job.output_dir) / ".hydra")
 
