@@ -431,7 +431,9 @@ def run_after_import(bench: Bench) -> str:
     if outcome == "applied":
         assert bench.lab.checks()["import.timing"].status == "warning"
         user = sys.modules.get(bench.lab.path("user"))
-        assert user is None or user.held is not None
+        assert user is None or user.held is getattr(lib, bench.kind.target.split(".")[1]), (
+            "the name bound before follows"
+        )
     return outcome
 
 

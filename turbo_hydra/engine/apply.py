@@ -329,6 +329,11 @@ class Engine:
             outcome = self.outcomes[id]
             outcome.status, outcome.error = ("failed", problems[0]) if problems else ("rolled_back", outcome.error)
             left += problems
+        for outcome in self.outcomes.values():
+            if outcome.status == "applied":  # it wrote nothing of its own: an earlier group made its changes
+                shared = {member.shared_with for member in outcome.prepared.members}
+                stays = any(self.outcomes[id].status in ("blocked", "failed") for id in shared if id is not None)
+                outcome.status = "blocked" if stays else "rolled_back"
         for outcome in reversed(list(self.outcomes.values())):
             for member in outcome.prepared.import_members:
                 member.uninstall()
