@@ -16,7 +16,7 @@ group(
     about=About(
         why="Every layer is checkpointed, so the backward pass computes the forward pass a second time, though the "
         "activations would fit. They are kept instead; layers above a size can be left checkpointed.",
-        memory="keeps all activations: about 0.3 GiB at batch 16",
+        memory="keeps all activations: 0.10 GB more at batch 16, 0.02 GB more together with the other groups",
         numerics="bitwise",
         validated=_VALIDATED,
     ),
@@ -30,7 +30,7 @@ group(
         why="The eager attention writes and reads the scores [batch, heads, length, length] several times and copies "
         "the one key/value head for each query head. torch's fused attention keeps the scores in the cache. A token "
         "that may attend to nothing gets the mean of the values, as before; no gradient goes through its scores.",
-        memory="less: the scores are never stored",
+        memory="the scores are never stored: 0.04 GB less at batch 16, one layer at a time",
         numerics="close",
         validated=_VALIDATED,
     ),
