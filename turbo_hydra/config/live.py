@@ -144,7 +144,7 @@ def main() -> None:
                 if found.source is None and found.artifact is None:
                     reasons[target] = found.reason
                 else:
-                    records[target] = files.record(target, found).to_dict()
+                    records[target] = files.record(found).to_dict()
     except TurboHydraError as error:
         problem = str(error)
     answer = {"records": records, "reasons": reasons, "missing": missing, "problem": problem}
@@ -191,11 +191,11 @@ class _Files:
         self._installed = Installed()
         self._trees = (Repository(root, tuple(roots)), self._installed)
 
-    def record(self, target: str, found: LiveEvidence) -> EvidenceRecord:
-        """The record of what was found at a target."""
+    def record(self, found: LiveEvidence) -> EvidenceRecord:
+        """The record of what was found."""
         if found.artifact is not None:
-            top = target.partition(".")[0]
-            return EvidenceRecord(*self._installed.distribution(top), None, None, found.chain, top, found.artifact)
+            owner = self._installed.distribution(found.home.partition(".")[0])
+            return EvidenceRecord(*owner, None, None, found.chain, found.home.replace(".", "/"), found.artifact)
         name, dist, version = self._named(found.place.file if found.place else "")
         return EvidenceRecord(dist, version, found.source, found.ast, found.chain, name)
 

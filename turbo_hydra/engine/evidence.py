@@ -91,13 +91,17 @@ class Layer:
 
 @dataclass(frozen=True)
 class LiveEvidence:
-    """What an object that is there looks like; hashes are None where `reason` says why."""
+    """What an object that is there looks like; hashes are None where `reason` says why.
+
+    `home` is the module whose binaries `artifact` describes; empty where there is none.
+    """
 
     source: str | None
     layers: tuple[Layer, ...]
     place: Place | None
     reason: str = ""
     artifact: str | None = None
+    home: str = ""
     tree: Callable[[], str] | None = None
 
     @functools.cached_property
@@ -137,8 +141,8 @@ class LiveReader:
         layers = tuple(self._layer(item) for item in wrappers)
         found, place, reason = self._definition(inner)
         if found is None:
-            artifact = None if place else _artifact(inner, module)
-            return LiveEvidence(None, layers, place, "" if artifact else reason, artifact)
+            artifact, home = (None, "") if place else _artifact(inner, module)
+            return LiveEvidence(None, layers, place, "" if artifact else reason, artifact, home)
         return LiveEvidence(source_hash(found.text), layers, place, tree=functools.partial(ast_hash, found.node))
 
     def _several(self, accessors: list[Any], name: str) -> LiveEvidence:
@@ -245,19 +249,23 @@ class LiveReader:
         return found.qualname if found else code.co_name
 
 
-def _artifact(value: object, module: str) -> str | None:
+def _artifact(value: object, module: str) -> tuple[str | None, str]:
     name = getattr(value, "__module__", None) or module
     loaded = sys.modules.get(name) if isinstance(name, str) else None
-    return artifact_hash(name, getattr(loaded, "__file__", None)) if loaded is not None else None
+    found = artifact_hash(name, getattr(loaded, "__file__", None)) if loaded is not None else None
+    return found, name if found is not None else ""
 
 
 def unwrapped(value: object, name: str) -> tuple[object, list[object]]:
     """The innermost object behind `value`, and the layers around it from outside inwards.
 
     A layer names what it wraps by `__wrapped__`, by `func` (partial, cached_property), or by holding in exactly one
-    closure cell a function called `name`. The kind that staticmethod and classmethod give is no layer.
+    closure cell a function called `name`. The kind that staticmethod and classmethod give is no layer, nor is what a
+    method is bound to.
     """
     wrappers: list[object] = []
+    if isinstance(value, types.MethodType):
+        value = value.__func__
     if isinstance(value, (staticmethod, classmethod)):
         value = value.__func__
     if isinstance(value, functools.cached_property):

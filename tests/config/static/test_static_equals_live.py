@@ -62,6 +62,33 @@ MODULES = {
                 return function(*args)
             return inner
 
+        class Registry:
+            def __init__(self, name):
+                self.entries = {}
+            def register(self, name=None, force=False, item=None):
+                if not isinstance(force, bool):
+                    raise TypeError(force)
+                if isinstance(name, type):
+                    return self.entries.setdefault(name, item)
+                if item is not None:
+                    self.entries[name] = item
+                    return item
+                def _register(item):
+                    self.entries[name] = item
+                    return item
+                return _register
+            def wrapped(self, function):
+                @wraps(function)
+                def inner(*args):
+                    return function(*args)
+                return inner
+
+        REGISTRY = Registry("shapes")
+
+        def reassigned(function):
+            function = silent(function)
+            return function
+
         def factory(name):
             def decorate(function):
                 @functools.wraps(function)
@@ -118,6 +145,18 @@ MODULES = {
 
         @factory("name")
         def made(x):
+            return x
+
+        @wrapping.REGISTRY.register()
+        def registered(x):
+            return x
+
+        @wrapping.REGISTRY.wrapped
+        def held(x):
+            return x
+
+        @wrapping.reassigned
+        def reassigned(x):
             return x
 
         @functools.lru_cache(maxsize=None)
@@ -178,13 +217,17 @@ MODULES = {
                 return 0
             alias = wrapped
 
+        @wrapping.REGISTRY.register("square")
         class Square(Base):
-            pass
+            @traced
+            def corners(self):
+                return 4
 
         def _late(self):
             return 4
 
         Square.assigned = _late
+        bound = Circle.made
 
         try:
             import there_is_no_such_module
@@ -211,6 +254,10 @@ SEEN = [
     "shapes.impl.twice",
     "shapes.impl.optional",
     "shapes.impl.made",
+    "shapes.impl.registered",
+    "shapes.impl.bound",
+    "shapes.impl.held",
+    "shapes.Quad.corners",
     "shapes.impl.cached",
     "shapes.impl.context",
     "shapes.Circle",
@@ -269,7 +316,7 @@ def test_static_and_live_evidence_are_equal(reader: StaticReader, target: str) -
     assert (seen.record.dist, seen.record.version) == (None, None)
 
 
-@pytest.mark.parametrize("target", ["shapes.impl.silent", "shapes.impl.either"])
+@pytest.mark.parametrize("target", ["shapes.impl.silent", "shapes.impl.either", "shapes.impl.reassigned"])
 def test_layers_that_the_text_does_not_show_are_unseen_and_the_rest_is_equal(reader: StaticReader, target: str) -> None:
     site = resolve(target)
     live = LiveReader().read(site.raw, site.name)

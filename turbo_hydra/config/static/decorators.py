@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
+from turbo_hydra.config.static.calls import GIVEN, arguments, assigned, returns
 from turbo_hydra.config.static.objects import Names
-from turbo_hydra.config.static.things import Defined, Module
+from turbo_hydra.config.static.things import Defined, Instance, Module
 from turbo_hydra.engine.definitions import Definition
 
 # They return what they are given, or give it another kind without a layer of their own.
@@ -53,6 +54,14 @@ _KNOWN = {
     "torch.autograd.grad_mode.enable_grad": _CONTEXT,
     "torch.autograd.grad_mode.inference_mode": _CONTEXT,
 }
+# The like, where it depends on the version: the first whose function is there.
+_ONE_OF = {
+    f"{home}.{name}": tuple(
+        f"{module}:{name}.<locals>.{inner}" for module in ("torch.amp.autocast_mode", "torch.cuda.amp.autocast_mode")
+    )
+    for name, inner in (("custom_fwd", "decorate_fwd"), ("custom_bwd", "decorate_bwd"))
+    for home in ("torch.amp", "torch.amp.autocast_mode", "torch.cuda.amp", "torch.cuda.amp.autocast_mode")
+}
 
 
 def chain(names: Names, module: Module, node: Definition) -> tuple[str, ...] | None:
@@ -67,7 +76,6 @@ def chain(names: Names, module: Module, node: Definition) -> tuple[str, ...] | N
 
 
 def _layers(names: Names, module: Module, decorator: ast.expr) -> list[str] | None:
-    called = isinstance(decorator, ast.Call)
     expression = decorator.func if isinstance(decorator, ast.Call) else decorator
     if isinstance(expression, ast.Attribute) and expression.attr in ("setter", "getter", "deleter"):
         return []
@@ -76,7 +84,15 @@ def _layers(names: Names, module: Module, decorator: ast.expr) -> list[str] | No
         return []
     if dotted in _KNOWN:
         return [_KNOWN[dotted]]
+    if dotted in _ONE_OF:
+        return _first_there(names, _ONE_OF[dotted])
     thing = names.expression(module, expression, module.scope)
+    bound = 0
+    if isinstance(expression, ast.Attribute) and not isinstance(thing, Defined):
+        # A method of an object of the module, such as a registry.
+        owner = names.expression(module, expression.value, module.scope)
+        if isinstance(owner, Instance):
+            thing, bound = names.member(owner.cls, expression.attr), 1
     if not isinstance(thing, Defined) or isinstance(thing.node, ast.ClassDef) or thing.node.decorator_list:
         return None
     home = f"{thing.module.name}.{thing.qualname}"
@@ -84,14 +100,21 @@ def _layers(names: Names, module: Module, decorator: ast.expr) -> list[str] | No
         return []
     if home in _KNOWN:
         return [_KNOWN[home]]
-    if called:
-        return _of_factory(names, thing)
-    return _of_decorator(names, thing.module, thing.node, thing.qualname)
+    if isinstance(decorator, ast.Call):
+        return _of_factory(names, thing, arguments(thing.node, decorator, bound))
+    return _of_decorator(names, thing.module, thing.node, thing.qualname, bound)
 
 
-def _of_factory(names: Names, thing: Defined) -> list[str] | None:
+def _first_there(names: Names, layers: Sequence[str]) -> list[str] | None:
+    for layer in layers:
+        if isinstance(names.resolve(layer.replace(":", ".").partition(".<locals>")[0]), Defined):
+            return [layer]
+    return None
+
+
+def _of_factory(names: Names, thing: Defined, known: Mapping[str, object]) -> list[str] | None:
     """What `@factory(...)` puts on: the factory returns a decorator that it defines."""
-    returned = list(_returns(thing.node.body, None))
+    returned = list(returns(thing.node.body, known))
     inner = {item.name: item for item in _nested(thing.node)}
     chosen = {item.id for item in returned if isinstance(item, ast.Name) and item.id in inner}
     if len(chosen) != 1 or len(returned) != 1:
@@ -102,15 +125,15 @@ def _of_factory(names: Names, thing: Defined) -> list[str] | None:
     return _of_decorator(names, thing.module, node, f"{thing.qualname}.<locals>.{node.name}")
 
 
-def _of_decorator(names: Names, module: Module, node: Definition, qualname: str) -> list[str] | None:
+def _of_decorator(names: Names, module: Module, node: Definition, qualname: str, bound: int = 0) -> list[str] | None:
     """What `@decorator` puts on: nothing if it returns its argument, else the function that it defines by wraps()."""
     if isinstance(node, ast.ClassDef):
         return None
-    arguments = [*node.args.posonlyargs, *node.args.args]
-    if not arguments:
+    parameters = [*node.args.posonlyargs, *node.args.args][bound:]
+    if not parameters or parameters[0].arg in assigned(node):
         return None
-    given = arguments[0].arg
-    returned = list(_returns(node.body, given))
+    given = parameters[0].arg
+    returned = list(returns(node.body, {given: GIVEN}))
     if not returned or not all(isinstance(item, ast.Name) for item in returned):
         return None
     ids = {item.id for item in returned if isinstance(item, ast.Name)}
@@ -157,35 +180,3 @@ def _nested(node: Definition) -> Iterator[Definition]:
             yield item
         else:
             stack += list(ast.iter_child_nodes(item))
-
-
-def _returns(body: list[ast.stmt], given: str | None) -> Iterator[ast.expr]:
-    """What the body returns, nested functions left out, and what is only reached without an argument `given`."""
-    for statement in body:
-        if isinstance(statement, Definition):
-            continue
-        if isinstance(statement, ast.Return):
-            yield statement.value or ast.Constant(None)
-        elif isinstance(statement, ast.If):
-            truth = _is_given(statement.test, given)
-            if truth is not False:
-                yield from _returns(statement.body, given)
-            if truth is not True:
-                yield from _returns(statement.orelse, given)
-            if truth is True and statement.body and isinstance(statement.body[-1], ast.Return):
-                return
-        else:
-            for name in ("body", "orelse", "finalbody"):
-                yield from _returns(getattr(statement, name, []), given)
-
-
-def _is_given(test: ast.expr, given: str | None) -> bool | None:
-    """The value of `given is None` and its like: a decorator without a call always has its argument."""
-    if not isinstance(test, ast.Compare) or not isinstance(test.left, ast.Name) or test.left.id != given:
-        return None
-    right = test.comparators[0]
-    if len(test.ops) != 1 or not (isinstance(right, ast.Constant) and right.value is None):
-        return None
-    if isinstance(test.ops[0], ast.Is):
-        return False
-    return True if isinstance(test.ops[0], ast.IsNot) else None

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from turbo_hydra.config.static.hierarchy import merged
 from turbo_hydra.config.static.scopes import Binding, Scope, is_decorated_as
-from turbo_hydra.config.static.things import Absent, Defined, Module, Native, Place, Thing, Unseen
+from turbo_hydra.config.static.things import Absent, Defined, Instance, Module, Native, Place, Thing, Unseen
 from turbo_hydra.config.static.trees import SourceFile, SourceTree
 from turbo_hydra.engine.definitions import Definition, Found, first_line
 
@@ -209,7 +209,11 @@ class Names:
         if isinstance(node, (ast.Name, ast.Attribute)) and not (isinstance(node, ast.Name) and node.id == name):
             return self.expression(module, node, scope)
         if isinstance(node, ast.expr):
-            return Unseen(f"{module.file.file}:{binding.line} makes '{name}' by an expression: {_short(node)}")
+            reason = f"{module.file.file}:{binding.line} makes '{name}' by an expression: {_short(node)}"
+            made = self.expression(module, node.func, scope) if isinstance(node, ast.Call) else None
+            if isinstance(made, Defined) and isinstance(made.node, ast.ClassDef):
+                return Instance(reason, made)
+            return Unseen(reason)
         return Unseen(f"{module.file.file}:{binding.line} binds '{name}'")
 
     def _property(self, module: Module, bindings: list[Binding], name: str, scope: Scope) -> Thing:

@@ -27,6 +27,13 @@ class Native(Unseen):
 
 
 @dataclass(frozen=True)
+class Instance(Unseen):
+    """An object that calling a class makes: what it holds is not in the text, what its class defines is."""
+
+    cls: Defined
+
+
+@dataclass(frozen=True)
 class Absent:
     """A name that is not there."""
 
