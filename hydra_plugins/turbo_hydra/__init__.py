@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Hydra finds by itself: the launcher `torchrun`."""
+"""What Hydra finds by itself: the launcher `torchrun` and the sweeper `ablation`."""

@@ -5,16 +5,20 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydra.core.utils import JobReturn, JobStatus, configure_log, filter_overrides, run_job, setup_globals
 from hydra.types import TaskFunction
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict
 
+from hydra_plugins.turbo_hydra import _finished, _foreign, _side_by_side
+from turbo_hydra.engine.errors import TurboHydraError
 from turbo_hydra.launch.outcome import JobFailed
 from turbo_hydra.launch.secrets import hide_in_folder, hide_override
+from turbo_hydra.launch.slots import Slots
 
 if TYPE_CHECKING:
     from hydra_plugins.turbo_hydra.torchrun_launcher import TorchrunLauncher
@@ -23,8 +27,9 @@ log = logging.getLogger(__name__)
 
 
 def launch(launcher: TorchrunLauncher, job_overrides: Sequence[Sequence[str]], first: int) -> list[JobReturn]:
-    """Compose every job, then run them in turn; a failure is told when it happens and ends no other job."""
-    assert launcher.hydra_context is not None
+    """Compose every job, then run them; a failure is told when it happens and ends no other job."""
+    context = launcher.hydra_context
+    assert context is not None
     assert launcher.task_function is not None
     assert launcher.config is not None
     setup_globals()
@@ -36,38 +41,79 @@ def launch(launcher: TorchrunLauncher, job_overrides: Sequence[Sequence[str]], f
     # All of them before the first runs: whoever edits a file during a sweep changes none of its jobs.
     jobs = list(_composed(launcher, job_overrides, first))
     log.info("%d job%s, results in %s", len(jobs), "" if len(jobs) == 1 else "s", folder)
-    done: list[JobReturn] = []
-    for number, (job, overrides) in enumerate(zip(jobs, job_overrides, strict=True), start=first):
-        log.info("job %d: %s", number, _words(overrides))
+    task = launcher.task_function
+    if not _starts_ranks(task):
+        task = _foreign.RankTask(task, launcher.runtime, launcher.optimization)
+    results: dict[int, JobReturn] = {}
+    if launcher.resume:
+        found = [_finished.find(job) for job in jobs]
+        results = {index: result for index, result in enumerate(found) if result is not None}
+        if results:
+            log.info(
+                "left out, since they succeeded before: %s", ", ".join(f"job {first + index}" for index in results)
+            )
+
+    def run(index: int) -> JobReturn:
         result = run_job(
-            hydra_context=launcher.hydra_context,
-            task_function=_telling(launcher.task_function, number),
-            config=job,
+            hydra_context=context,
+            task_function=_telling(task, first + index),
+            config=jobs[index],
             job_dir_key="hydra.sweep.dir",
             job_subdir_key="hydra.sweep.subdir",
         )
         configure_log(settings.hydra_logging, settings.verbose)
-        done.append(result)
-        if result.status == JobStatus.FAILED and launcher.stop_on_failure:
-            break
-    _summarise(done, len(jobs), first)
-    return done
+        _finished.note(jobs[index], result)
+        return result
+
+    def done(index: int, result: JobReturn) -> bool:
+        results[index] = result
+        return not (result.status == JobStatus.FAILED and launcher.stop_on_failure)
+
+    def started(index: int) -> JobReturn:
+        log.info("job %d: %s", first + index, _words(job_overrides[index]))
+        return run(index)
+
+    left = [index for index in range(len(jobs)) if index not in results]
+    if launcher.parallel_jobs > 1:
+        wanted = [_devices(jobs[index], None if _starts_ranks(launcher.task_function) else task) for index in left]
+        _side_by_side.run(
+            [functools.partial(started, index) for index in left],
+            wanted,
+            launcher.parallel_jobs,
+            Slots(os.environ),
+            lambda place, result: done(left[place], result),
+        )
+    else:
+        for index in left:
+            if not done(index, started(index)):
+                break
+    ended = [results[index] for index in sorted(results)]
+    _summarise(results, len(jobs), first)
+    return ended
+
+
+def _starts_ranks(task: TaskFunction) -> bool:
+    """Tell whether a task function starts its ranks itself, in a sweep as in a single run: turbo-train's does."""
+    return getattr(task, "__module__", "").startswith("turbo_hydra.cli.")
+
+
+def _devices(job: DictConfig, foreign: Any) -> int:
+    """Return how many devices a job's ranks take."""
+    runtime = OmegaConf.select(job, "runtime") if foreign is None else foreign.runtime
+    return 0 if runtime.get("accelerator") == "cpu" else int(runtime.get("ranks") or 1)
 
 
 def _telling(task_function: TaskFunction, number: int) -> TaskFunction:
-    """Wrap a task function so that a failure is told at once, in the job's own log too.
-
-    Our own task function starts the ranks itself, in a sweep as in a single run; others run in this process.
-    """
+    """Wrap a task function so that a failure is told at once, in the job's own log too."""
 
     @functools.wraps(task_function)
     def told(config: DictConfig) -> Any:
         try:
             return task_function(config)
         except Exception as problem:
-            # The ranks' logs say why a job of ours failed; of another application's there is only the traceback.
-            ours = isinstance(problem, JobFailed)
-            log.error("job %d failed: %s", number, str(problem) or type(problem).__name__, exc_info=not ours)
+            # The ranks' logs say why they failed, and a mistake of the user's needs no traceback.
+            told_elsewhere = isinstance(problem, (JobFailed, TurboHydraError))
+            log.error("job %d failed: %s", number, str(problem) or type(problem).__name__, exc_info=not told_elsewhere)
             raise
 
     return told
@@ -88,8 +134,8 @@ def _words(overrides: Sequence[str]) -> str:
     return " ".join(hide_override(text) for text in filter_overrides(overrides)) or "(no overrides)"
 
 
-def _summarise(done: Sequence[JobReturn], asked: int, first: int) -> None:
-    failed = [first + index for index, result in enumerate(done) if result.status == JobStatus.FAILED]
+def _summarise(done: Mapping[int, JobReturn], asked: int, first: int) -> None:
+    failed = [first + index for index, result in sorted(done.items()) if result.status == JobStatus.FAILED]
     if not failed:
         return
     left_out = asked - len(done)

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The launcher `torchrun`: runs a sweep's jobs one after the other, each with the ranks that its settings ask for.
+"""The launcher `torchrun`: runs a sweep's jobs in turn or side by side, each with the ranks that its settings ask for.
 
 Light to import: Hydra imports every plugin at each start of any of its applications.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from hydra.core.utils import JobReturn
 from hydra.plugins.launcher import Launcher
@@ -19,9 +20,20 @@ from hydra_plugins.turbo_hydra import config as _settings  # noqa: F401 - it mak
 class TorchrunLauncher(Launcher):
     """Runs the jobs of a sweep; see `TorchrunLauncherConf` for the parameters."""
 
-    def __init__(self, stop_on_failure: bool = False) -> None:
+    def __init__(
+        self,
+        stop_on_failure: bool = False,
+        parallel_jobs: int = 1,
+        resume: bool = False,
+        optimization: str | None = None,
+        runtime: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__()
         self.stop_on_failure = stop_on_failure
+        self.parallel_jobs = parallel_jobs
+        self.resume = resume
+        self.optimization = optimization
+        self.runtime = runtime or {}
         self.config: DictConfig | None = None
         self.task_function: TaskFunction | None = None
         self.hydra_context: HydraContext | None = None

@@ -83,10 +83,10 @@ class Launching:
         """What processes of this test start with; the mark finds them again."""
         return {**os.environ, "OMP_NUM_THREADS": "1", MARK: self.mark, **variables}
 
-    def start(self, job: Job, **variables: str) -> subprocess.Popen[str]:
-        """Start the command for a job, and do not wait."""
+    def start(self, job: Job, *before: str, **variables: str) -> subprocess.Popen[str]:
+        """Start the command for a job, and do not wait; `before` is what its command line begins with."""
         return subprocess.Popen(
-            [sys.executable, "-c", COMMAND, json.dumps(vars(job))],
+            [*before, sys.executable, "-c", COMMAND, json.dumps(vars(job))],
             cwd=self.folder,
             env=self.environment(**variables),
             stdout=subprocess.PIPE,

@@ -196,9 +196,30 @@ class MeasureConf:
     step_every: int = 1
     warmup: int | None = None
     profile: int = 0
+    stop_after: int | None = None
     writers: list[str] = field(default_factory=list)
     progress: Any = "auto"
     progress_interval: float = 10.0
+
+
+@dataclass
+class AblationConf:
+    """What `hydra/sweeper=ablation` sweeps, how often, and how it is judged."""
+
+    strategy: str = "leave_one_out"
+    rows: Any = None
+    groups: Any = None
+    repeats: int = 6
+    looks: list[int] = field(default_factory=lambda: [3, 6, 12])
+    steps: int | None = 40
+    loss_steps: int = 20
+    close: float = 1e-4
+    smallest: float = 0.01
+    error: float = 0.05
+    metric: str = "step"
+    budget: Any = None
+    parallel_jobs: int = 1
+    seed: int = 0
 
 
 @dataclass
@@ -209,9 +230,16 @@ class TrainConf:
     runtime: RuntimeConf = field(default_factory=RuntimeConf)
     optimization: OptimizationConf = field(default_factory=OptimizationConf)
     measure: MeasureConf = field(default_factory=MeasureConf)
+    ablation: AblationConf = field(default_factory=AblationConf)
 
 
-_OPEN = ("model.args", "runtime.environment.set", "runtime.slurm.options", "optimization.groups", "optimization.options")
+_OPEN = (
+    "model.args",
+    "runtime.environment.set",
+    "runtime.slurm.options",
+    "optimization.groups",
+    "optimization.options",
+)
 _suffix = f"{os.getpid():x}{secrets.token_hex(2)}"
 
 

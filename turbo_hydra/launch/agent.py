@@ -30,6 +30,7 @@ from turbo_hydra.launch import (
     outcome,
     paths,
     processes,
+    slurm,
     start_method,
     topology,
     watching,
@@ -44,14 +45,24 @@ GRACE_AFTER_SUCCESS = 3.0
 GRACE_AFTER_FAILURE = 0.5
 
 
-def main(job_path: str) -> int:
-    """Run a node's share of a job and return its exit status."""
+def main(job_path: str, *placed: str) -> int:
+    """Run a node's share of a job and return its exit status.
+
+    Parameters
+    ----------
+    job_path : str
+        The job's file.
+    *placed : str
+        In an allocation of Slurm: `--slurm` and where its nodes meet.
+    """
     for signum in SIGNALS:
         signal.signal(signum, _end_before_the_ranks_start)
     processes.die_with_parent(signal.SIGTERM)
     processes.set_subreaper()
     try:
         job = Job.read(job_path)
+        if placed:
+            job = slurm.on_node(job, placed[1], os.environ)
         ranks = count(job.runtime, "ranks", 1, least=1)
         start_method.check(job.runtime)
         if job.command is None:
@@ -217,4 +228,4 @@ def _log_to_file(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))

@@ -41,6 +41,9 @@ class Job:
         The file behind `runtime`.
     command : list of str or None
         What the user typed after `turbo-train run --`; its own launcher then starts the ranks.
+    task : str or None
+        For a Hydra application of somebody else's: `script` where its script is executed, `entry` where its task is
+        called by an entry of ours.
     """
 
     run_id: str
@@ -53,6 +56,7 @@ class Job:
     runtime_config_path: str | None = None
     measure: dict[str, Any] = field(default_factory=dict)
     command: list[str] | None = None
+    task: str | None = None
 
     @property
     def folder(self) -> Path:

@@ -111,6 +111,10 @@ def _begin(job: Job, rank: int, namespace: dict[str, Any], report: RankReport) -
         main_file = _become(Main.of(script), job, namespace)
     applied = _apply(job, rank, report)
     meter = _meter(job, rank)
+    if job.task is not None:
+        from turbo_hydra.launch import hydra_task
+
+        hydra_task.prepare(job.folder, by_script=job.task == "script")
     if main_file is None:
         try:
             main_file = _become(Main.of(script), job, namespace)

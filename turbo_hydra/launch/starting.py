@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any
 
 from turbo_hydra.engine.errors import TurboHydraError
-from turbo_hydra.launch import environment, files, merging, nodes, outcome, processes, secrets, showing
+from turbo_hydra.launch import environment, files, merging, nodes, outcome, processes, secrets, showing, slurm
 from turbo_hydra.launch.job import Job, count
 
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -54,19 +54,28 @@ def run(job: Job) -> int:
         reason = problem.strerror or problem
         _say(f"cannot write the run's folder {job.folder}: {reason}; choose another with hydra.run.dir")
         return outcome.WRONG_USE
-    agent = _Agent(job, started)
-    returncode = agent.wait()
-    status = outcome.from_returncode(returncode)
-    if returncode < 0:
-        _say(f"the launch agent was killed by {signal.Signals(-returncode).name}; its ranks were ended")
-    if agent.received is not None:
-        status = 128 + agent.received
+    running: _Agent | slurm.Submission
+    if slurm.is_wanted(job):
+        try:
+            running = slurm.Submission(job, started)
+        except TurboHydraError as problem:
+            _say(str(problem))
+            return outcome.WRONG_USE
+        status = running.wait()
+    else:
+        running = _Agent(job, started)
+        returncode = running.wait()
+        status = outcome.from_returncode(returncode)
+        if returncode < 0:
+            _say(f"the launch agent was killed by {signal.Signals(-returncode).name}; its ranks were ended")
+    if running.received is not None:
+        status = 128 + running.received
     if nodes.rank_of(job) == 0:
         if nodes.number_of(job) > 1:
             nodes.wait_for_others(job)
         status = merging.own_status(job, status)
         _report(job, status)
-    if agent.received is not None:
+    if running.received is not None:
         raise SystemExit(status)
     return status
 
