@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -27,7 +28,10 @@ app = typer.Typer(
 )
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="FILE", help="An optimization config (YAML).")]
-Repo = Annotated[Path, typer.Option("--repo", metavar="DIR", help="The model's repository.")]
+Repo = Annotated[
+    str,
+    typer.Option("--repo", metavar="DIR", help="The model's repository, or pkg://PACKAGE/FOLDER inside a package."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for a machine.")]
 Static = Annotated[
     bool, typer.Option("--static", help="Read files only: imports neither the model nor torch, needs no accelerator.")
@@ -115,6 +119,7 @@ def generate(
     untracked: Untracked = None,
     entry: Entry = None,
     pythonpath: PythonPath = None,
+    as_json: Json = False,
 ) -> None:
     """Make an optimization config from a recipe: expand it, check that its groups fit together, take the evidence."""
     from turbo_hydra.config.generating import Request, generate
@@ -134,15 +139,20 @@ def generate(
             pythonpath=pythonpath or (),
         )
     )
+    if as_json:
+        _print_json({"output": str(output), **dataclasses.asdict(done)})
+        return
     for target, reason in done.unseen.items():
         _note(f"no evidence for '{target}': {reason}")
+    for target in done.layers:
+        _note(f"the layers around '{target}' are not in the text; only those of its own package will fit")
     for sentence in done.absent:
         _note(f"not in the wheel: {sentence}")
     typer.echo(f"{output}: {done.groups} groups, {done.records} evidence records")
 
 
 @app.command()
-def validate(file: ConfigFile) -> None:
+def validate(file: ConfigFile, as_json: Json = False) -> None:
     """Check a config's fields, names, evidence file and catalogs; needs no repository, torch or model."""
     from turbo_hydra.config import OptimizationConfigCatalog, check_names, load_catalogs
 
@@ -153,8 +163,28 @@ def validate(file: ConfigFile) -> None:
     except OptimizationConfigNotFoundError:
         raise
     except TurboHydraError as problem:
+        if as_json:
+            _print_json({"valid": False, "problem": str(problem)})
+            raise typer.Exit(NO_MATCH) from None
         raise typer.Exit(_fail(str(problem), NO_MATCH)) from None
-    typer.echo(f"{file}: valid, {len(config.groups)} groups")
+    if as_json:
+        _print_json({"valid": True, "groups": dict(config.groups)})
+    else:
+        typer.echo(f"{file}: valid, {len(config.groups)} groups")
+
+
+@app.command()
+def init(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the project, its package and its catalog.")],
+    folder: Annotated[
+        Path | None, typer.Option("--folder", metavar="DIR", help="Where to write it; ./NAME when not given.")
+    ] = None,
+) -> None:
+    """Write an optimization project of your own: two groups for a sample model, their tests, and all that ships."""
+    from turbo_hydra.cli.project import write_project
+
+    where = write_project(name, folder or Path(name))
+    typer.echo(f"{where}: written; pip install -e {where}, then read {where / 'README.md'}")
 
 
 @app.command()
@@ -178,7 +208,7 @@ def check(
 
     config = OptimizationConfigCatalog().load(file)
     if commits is not None:
-        _walk(config, repo, commits, static, as_json, entry, pythonpath or [])
+        _walk(config, ModelPlace.of(repo).folder, commits, static, as_json, entry, pythonpath or [])
         return
     result = check(config, repo, static, untracked or (), entry, pythonpath or ())
     if as_json:
@@ -191,7 +221,7 @@ def check(
 
 def _walk(
     config: OptimizationConfig,
-    repo: Path,
+    repo: str,
     commits: str,
     static: bool,
     as_json: bool,
@@ -200,6 +230,7 @@ def _walk(
 ) -> None:
     from turbo_hydra.cli import tables
     from turbo_hydra.config.drift import walk
+    from turbo_hydra.config.places import ModelPlace
 
     if not static:
         raise OptimizationConfigError("--range reads files only, since old commits cannot be imported: add --static")
@@ -239,12 +270,22 @@ def diff(
 
 @app.command()
 def report(
-    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Run folders, or their report.json.")],
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="Folders of runs or of ablations, or their JSON files.")
+    ],
     as_json: Json = False,
 ) -> None:
-    """Print the merged report of a run; of several, side by side."""
-    from turbo_hydra.cli import tables
+    """Print the merged report of a run, or the tables of an ablation; of several, side by side."""
+    from turbo_hydra.cli import sweeps, tables
 
+    if sweeps.are_sweeps(folders):
+        found = sweeps.read(folders)
+        if as_json:
+            _print_json(found[0][1] if len(found) == 1 else [data for _, data in found])
+        else:
+            for problem in sweeps.show(found):
+                _note(problem)
+        return
     reports = [(str(folder), _read_report(folder)) for folder in folders]
     if as_json:
         _print_json(reports[0][1] if len(reports) == 1 else [data for _, data in reports])

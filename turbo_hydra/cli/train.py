@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +24,13 @@ def main() -> int:
         return fail(
             "torchrun started turbo-train, which starts the ranks itself: run turbo-train alone, with runtime.ranks=N"
         )
-    return composed(sys.argv[1:])
+    return composed(_of_this_node(sys.argv[1:]))
+
+
+def _of_this_node(arguments: list[str]) -> list[str]:
+    """Leave `.hydra` to the first node of several, which share the run's folder."""
+    later = any(re.fullmatch(r"\+*runtime\.node_rank=0*[1-9]\d*", argument) for argument in arguments)
+    return [*arguments, "hydra.output_subdir=null"] if later else arguments
 
 
 def composed(arguments: list[str], command: list[str] | None = None) -> int:
@@ -34,9 +41,11 @@ def composed(arguments: list[str], command: list[str] | None = None) -> int:
     from turbo_hydra.cli import task
     from turbo_hydra.cli.search_path import InstalledConfigs
     from turbo_hydra.config import hydra_schema
+    from turbo_hydra.sweep import sweeping
 
     hydra_schema.register()
-    _register_launcher(Plugins.instance().register)
+    sweeping.register(task.build)
+    _register_plugins(Plugins.instance().register)
     Plugins.instance().register(InstalledConfigs)
     run = hydra.main(version_base="1.3", config_path="pkg://turbo_hydra.conf", config_name="train")(task.train)
     # Without this, Hydra prints a part of a traceback for each mistake of the user and ends with status 1.
@@ -76,11 +85,13 @@ def _is_users_mistake(problem: Exception, started: bool) -> bool:
     return isinstance(problem, ValueError) and not started
 
 
-def _register_launcher(register: Callable[[Any], None]) -> None:
+def _register_plugins(register: Callable[[Any], None]) -> None:
     # The namespace scan misses plugins in some editable installs; registering twice is harmless.
+    from hydra_plugins.turbo_hydra.ablation_sweeper import AblationSweeper
     from hydra_plugins.turbo_hydra.torchrun_launcher import TorchrunLauncher
 
     register(TorchrunLauncher)
+    register(AblationSweeper)
 
 
 if __name__ == "__main__":

@@ -282,6 +282,9 @@ class Meter:
         if now >= self._next_write or len(self._ended) >= LONGEST_QUEUE:
             self._write(everything=False)
             self._next_write = time.perf_counter_ns() + int(self._settings.interval * 1e9)
+        if self._settings.stop_after is not None and self._count >= self._settings.stop_after:
+            # Through the script's own cleaning up, like an exit of its own; every rank ends at the same step.
+            raise SystemExit(0)
 
     def _write(self, everything: bool) -> None:
         done: list[_Ended] = []

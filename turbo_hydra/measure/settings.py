@@ -35,6 +35,8 @@ class MeasureSettings:
         Number of first steps left out of the steady statistics; None finds them from the step times.
     profile : int
         Number of steps to trace with torch's profiler; 0 traces none.
+    stop_after : int or None
+        Number of steps after which the script ends, as if it had called `sys.exit(0)` there; None lets it go on.
     writers : tuple of {"csv", "tensorboard"}
         Where rows go beside `steps.jsonl`.
     progress : {"auto", "bar", "lines", "off"}
@@ -48,6 +50,7 @@ class MeasureSettings:
     step_every: int = 1
     warmup: int | None = None
     profile: int = 0
+    stop_after: int | None = None
     writers: tuple[str, ...] = ()
     progress: str = "auto"
     progress_interval: float = 10.0
@@ -101,6 +104,10 @@ def _warmup(key: str, value: object) -> int | None:
     return None if value is None else _count(key, value)
 
 
+def _stop_after(key: str, value: object) -> int | None:
+    return None if value is None else _count(key, value, 1)
+
+
 def _writers(key: str, value: object) -> tuple[str, ...]:
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, Sequence) or not all(name in WRITERS for name in names):
@@ -123,6 +130,7 @@ _CHECKS: dict[str, Callable[[str, object], Any]] = {
     "step_every": _step_every,
     "warmup": _warmup,
     "profile": _count,
+    "stop_after": _stop_after,
     "writers": _writers,
     "progress": _progress,
     "progress_interval": _seconds,
