@@ -215,5 +215,5 @@ def test_a_node_with_another_version_of_a_module_is_named(hosts: Hosts) -> None:
     assert ran.status == 0, ran.err
     fields = {item["field"]: item["values"] for item in ran.report["disagreements"]}
     assert len({fields["modules.lib"][rank] for rank in "01"}) == 2
-    assert len({str(fields["execution.demo.fast.lib.f.evidence"][rank]) for rank in "01"}) == 2
+    assert len({str(fields["execution.demo.fast.lib.f.place"][rank]) for rank in "01"}) == 2
     assert "ranks disagree on modules.lib: rank 0: " in ran.out

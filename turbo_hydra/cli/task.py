@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
 import secrets
 import time
@@ -94,8 +95,9 @@ def build(cfg: DictConfig, hydra: HydraConf) -> Job:
     data: Any = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True, enum_to_str=True)
     config = optimization.resolve(data["optimization"], hydra, Path(hydra.runtime.cwd))
     runtime = Sources.of(hydra).chosen("runtime")
+    _check_folder(data["runtime"], hydra)
     return Job(
-        run_id=_run_id(hydra),
+        run_id=_run_id(data["runtime"], hydra),
         output_dir=str(Path(hydra.runtime.output_dir).absolute()),
         cwd=str(hydra.runtime.cwd),
         model=data["model"],
@@ -107,7 +109,24 @@ def build(cfg: DictConfig, hydra: HydraConf) -> Job:
     )
 
 
-def _run_id(hydra: HydraConf) -> str:
+def _check_folder(runtime: dict[str, Any], hydra: HydraConf) -> None:
+    """Refuse several nodes that would each choose a folder of its own."""
+    key = "hydra.sweep.dir" if hydra.mode == RunMode.MULTIRUN else "hydra.run.dir"
+    said = any(item.partition("=")[0] == key for item in hydra.overrides.hydra)
+    if runtime["nodes"] > 1 and not runtime["slurm"]["enabled"] and not said:
+        raise TurboHydraError(
+            f"with runtime.nodes={runtime['nodes']} set {key}=FOLDER, the same on each node, to a folder that all of "
+            "them share"
+        )
+
+
+def _run_id(runtime: dict[str, Any], hydra: HydraConf) -> str:
+    meeting = runtime["rendezvous"]["id"]
+    if meeting is not None:
+        return str(meeting)
+    if runtime["nodes"] > 1 and not runtime["slurm"]["enabled"]:
+        # Each node composes for itself; what they have in common is the folder.
+        return f"nodes-{hashlib.sha256(str(hydra.runtime.output_dir).encode()).hexdigest()[:12]}"
     number = f"-{hydra.job.num}" if hydra.mode == RunMode.MULTIRUN else ""
     return f"{time.strftime('%Y%m%dT%H%M%S')}-{secrets.token_hex(4)}{number}"
 
