@@ -11,12 +11,25 @@ import functools
 import sys
 import types
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 _MAPPINGS = (dict, OrderedDict, defaultdict)
 _SEQUENCES = (list, tuple, set, frozenset)
+_PLAIN = (
+    str,
+    bytes,
+    int,
+    float,
+    bool,
+    type(None),
+    types.ModuleType,
+    types.BuiltinFunctionType,
+    types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+    types.WrapperDescriptorType,
+)
 _MODULE_DICT: Any = vars(types.ModuleType)["__dict__"]
 _TYPE_DICT: Any = vars(type)["__dict__"]
 _QUALNAME: Any = vars(type)["__qualname__"]
@@ -61,91 +74,122 @@ def find(originals: Mapping[int, Any]) -> list[Holder]:
     """All holders of the objects whose ids are the keys of `originals`."""
     if not originals:
         return []
-    found: list[Holder] = []
-    seen: set[int] = set()
-    for module_name, module in list(sys.modules.items()):
-        if not issubclass(type(module), types.ModuleType) or id(module) in seen:
-            continue
-        seen.add(id(module))
-        found += _in_module(module_name, module, _MODULE_DICT.__get__(module), originals, seen)
-    return found
+    scan = _Scan(originals)
+    for name, module in list(sys.modules.items()):
+        if issubclass(type(module), types.ModuleType) and id(module) not in scan.seen:
+            scan.seen.add(id(module))
+            scan.module = name
+            scan.namespace("module", module, name, _MODULE_DICT.__get__(module))
+    return scan.found
 
 
-def _in_module(
-    module_name: str, module: Any, namespace: dict[str, Any], originals: Mapping[int, Any], seen: set[int]
-) -> Iterator[Holder]:
-    for name, value in list(namespace.items()):
-        if id(value) in originals:
-            yield Holder(value, "module", module, name, f"{module_name}.{name}", module_name)
+class _Scan:
+    """One pass: what is looked for, what was found, and the module that is looked at.
+
+    It is a loop over everything that is loaded: what cannot hold a function is told by the identity of its type, and a
+    container is compared as a whole before it is looked into.
+    """
+
+    def __init__(self, originals: Mapping[int, Any]) -> None:
+        self.originals = originals
+        self.wanted = frozenset(originals)
+        self.found: list[Holder] = []
+        self.seen: set[int] = set()
+        self.module = ""
+
+    def namespace(self, kind: str, owner: Any, path: str, namespace: Mapping[str, Any]) -> None:
+        """Look at all names that a module or a class holds."""
+        wanted = self.wanted
+        for name, value in list(namespace.items()):
+            if id(value) in wanted:
+                self._add(value, kind, owner, name, f"{path}.{name}")
+                continue
+            kind_of_value = type(value)
+            if id(kind_of_value) in _PLAIN_IDS:
+                continue
+            look = _LOOK.get(id(kind_of_value))
+            if look is not None:
+                look(self, owner, path, name, value)
+            elif issubclass(kind_of_value, type):
+                self._class(owner, f"{path}.{name}", value)
+
+    def _add(self, held: Any, kind: str, owner: Any, name: str, place: str) -> None:
+        self.found.append(Holder(held, kind, owner, name, place, self.module))
+
+    def _class(self, owner: Any, path: str, cls: type) -> None:
+        # A class is looked into once, where it was defined.
+        if id(cls) in self.seen:
+            return
+        if issubclass(type(owner), type):
+            at_home = _QUALNAME.__get__(cls).startswith(_QUALNAME.__get__(owner) + ".")
         else:
-            yield from _in_value(module_name, f"{module_name}.{name}", module, name, value, originals, seen)
+            at_home = _TYPE_DICT.__get__(cls).get("__module__") == self.module
+        if at_home:
+            self.seen.add(id(cls))
+            self.namespace("class", cls, path, _TYPE_DICT.__get__(cls))
 
-
-def _in_value(
-    module_name: str, path: str, owner: Any, name: str, value: Any, originals: Mapping[int, Any], seen: set[int]
-) -> Iterator[Holder]:
-    """What `value`, which a module or a class holds and which is no original itself, holds in its turn."""
-    kind = type(value)
-    if kind is types.FunctionType:
-        yield from _in_function(module_name, path, value, originals)
-    elif issubclass(kind, type):
-        if id(value) not in seen and _is_home(value, owner, module_name):
-            seen.add(id(value))
-            yield from _in_class(module_name, path, value, originals, seen)
-    elif kind in _MAPPINGS or kind in _SEQUENCES:
-        yield from _in_container(module_name, path, value, originals)
-    elif kind in _AROUND:
-        inner = _inside(value, originals)
+    def around(self, owner: Any, path: str, name: str, value: Any) -> None:
+        """A bound method, partial, staticmethod or classmethod."""
+        inner = self._inside(value)
         if inner is not None:
-            yield Holder(inner, _AROUND[kind], owner, name, path, module_name)
+            self._add(inner, _AROUND[type(value)], owner, name, f"{path}.{name}")
 
+    def _inside(self, value: Any) -> Any:
+        while id(type(value)) in _AROUND_IDS:
+            value = value.func if type(value) is functools.partial else value.__func__
+            if id(value) in self.wanted:
+                return value
+        return None
 
-def _is_home(cls: type, owner: Any, module_name: str) -> bool:
-    """Whether a class is held where it was defined: a class is looked into once, there."""
-    if issubclass(type(owner), type):
-        return bool(_QUALNAME.__get__(cls).startswith(_QUALNAME.__get__(owner) + "."))
-    return bool(_TYPE_DICT.__get__(cls).get("__module__") == module_name)
+    def mapping(self, owner: Any, path: str, name: str, value: Any) -> None:
+        """The values of a dictionary."""
+        if self._may_hold(value.values):
+            for key, item in list(value.items()):
+                self._item("mapping", value, key, f"{path}.{name}", item)
 
+    def sequence(self, owner: Any, path: str, name: str, value: Any) -> None:
+        """The elements of a list, tuple or set."""
+        if self._may_hold(value.__iter__):
+            for position, item in enumerate(list(value)):
+                self._item("sequence", value, position, f"{path}.{name}", item)
 
-def _inside(value: Any, originals: Mapping[int, Any]) -> Any:
-    """The original inside a bound method, partial, staticmethod or classmethod; None where there is none."""
-    while type(value) in _AROUND:
-        value = value.func if type(value) is functools.partial else value.__func__
-        if id(value) in originals:
-            return value
-    return None
+    def _may_hold(self, values: Any) -> bool:
+        if not self.wanted.isdisjoint(map(id, values())):
+            return True
+        return not _AROUND_IDS.isdisjoint(map(id, map(type, values())))
 
-
-def _in_class(module_name: str, path: str, cls: type, originals: Mapping[int, Any], seen: set[int]) -> Iterator[Holder]:
-    for name, value in list(_TYPE_DICT.__get__(cls).items()):
-        if id(value) in originals:
-            yield Holder(value, "class", cls, name, f"{path}.{name}", module_name)
-        else:
-            yield from _in_value(module_name, f"{path}.{name}", cls, name, value, originals, seen)
-
-
-def _in_container(module_name: str, path: str, container: Any, originals: Mapping[int, Any]) -> Iterator[Holder]:
-    mapping = type(container) in _MAPPINGS
-    for key, value in list(container.items() if mapping else enumerate(container)):
-        held = value if id(value) in originals else _inside(value, originals) if type(value) in _AROUND else None
+    def _item(self, kind: str, container: Any, key: Any, path: str, item: Any) -> None:
+        held = item if id(item) in self.wanted else self._inside(item)
         if held is not None:
-            kind = "mapping" if mapping else "sequence"
-            yield Holder(held, kind, container, str(key), f"{path}[{key!r}]", module_name)
+            self._add(held, kind, container, str(key), f"{path}[{key!r}]")
+
+    def function(self, owner: Any, path: str, name: str, value: Any) -> None:
+        """The defaults and the closure of a function."""
+        if value.__defaults__ is not None:
+            for position, item in enumerate(value.__defaults__):
+                if id(item) in self.wanted:
+                    self._add(item, "default", value, str(position), f"{path}.{name}(default {position})")
+        if value.__kwdefaults__:
+            for keyword, item in value.__kwdefaults__.items():
+                if id(item) in self.wanted:
+                    self._add(item, "default", value, keyword, f"{path}.{name}({keyword}=)")
+        if value.__closure__ is not None:
+            for variable, cell in zip(value.__code__.co_freevars, value.__closure__, strict=True):
+                try:
+                    item = cell.cell_contents
+                except ValueError:  # an empty cell
+                    continue
+                if id(item) in self.wanted:
+                    self._add(item, "closure", value, variable, f"{path}.{name}(closure of {variable})")
 
 
-def _in_function(
-    module_name: str, path: str, function: types.FunctionType, originals: Mapping[int, Any]
-) -> Iterator[Holder]:
-    for position, value in enumerate(function.__defaults__ or ()):
-        if id(value) in originals:
-            yield Holder(value, "default", function, str(position), f"{path}(default {position})", module_name)
-    for name, value in (function.__kwdefaults__ or {}).items():
-        if id(value) in originals:
-            yield Holder(value, "default", function, name, f"{path}({name}=)", module_name)
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        try:
-            value = cell.cell_contents
-        except ValueError:  # an empty cell
-            continue
-        if id(value) in originals:
-            yield Holder(value, "closure", function, name, f"{path}(closure of {name})", module_name)
+# By the identity of a value's type: a metaclass may define what its classes are equal to.
+_AROUND_IDS = frozenset(map(id, _AROUND))
+
+_PLAIN_IDS = frozenset(map(id, _PLAIN))
+_LOOK: dict[int, Callable[[_Scan, Any, str, str, Any], None]] = {
+    **dict.fromkeys(_AROUND_IDS, _Scan.around),
+    **dict.fromkeys(map(id, _MAPPINGS), _Scan.mapping),
+    **dict.fromkeys(map(id, _SEQUENCES), _Scan.sequence),
+    id(types.FunctionType): _Scan.function,
+}
