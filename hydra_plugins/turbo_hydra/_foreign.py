@@ -170,7 +170,7 @@ def _pickled(config: DictConfig, hydra: Any) -> bytes:
     # What cannot be resolved raises in the task, where it reads the value, as without ranks.
     with contextlib.suppress(OmegaConfBaseException):
         OmegaConf.resolve(config)
-    with read_write(hydra), open_dict(hydra):
+    with read_write(hydra.hydra), open_dict(hydra.hydra):
         for name in list(hydra.hydra.job.env_set):
             if is_secret(str(name)):
                 hydra.hydra.job.env_set[name] = HIDDEN

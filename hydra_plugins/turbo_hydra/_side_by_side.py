@@ -111,7 +111,9 @@ def _start(
 
 def _sendable(result: JobReturn) -> bytes:
     try:
-        return pickle.dumps(result)
+        said = pickle.dumps(result)
+        pickle.loads(said)  # exceptions with arguments of their own often cannot be read back
+        return said
     except Exception as problem:
         value: Any = None
         if result.status == JobStatus.FAILED:

@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import turbo_hydra
 from turbo_hydra.launch import environment
 from turbo_hydra.launch.job import JobError
+
+if TYPE_CHECKING:
+    from tests.launch.conftest import Launching
 
 ROOT = str(Path(turbo_hydra.__file__).resolve().parents[1])
 
@@ -77,3 +80,20 @@ def test_relative_entries_of_the_import_path_mean_the_same_in_another_folder(
     entries = environment.for_agent({}, 1)["PYTHONPATH"].split(os.pathsep)
     assert entries[:2] == [str(tmp_path / "src"), "/absolute"]
     assert entries[2:] in ([], [ROOT])
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
+def test_the_default_start_method_of_a_rank_is_still_the_scripts_to_change(launching: Launching, method: str) -> None:
+    job = launching.job(
+        """
+        import multiprocessing, os
+        if os.fork() == 0:  # asking fixes the answer, so a process of its own asks
+            print(multiprocessing.get_start_method(), flush=True)
+            os._exit(0)
+        os.wait()
+        multiprocessing.set_start_method("fork")
+        print(multiprocessing.get_start_method())
+        """,
+        runtime={"start_method": method},
+    )
+    assert launching.rank(job).out == f"{method}\nfork\n"

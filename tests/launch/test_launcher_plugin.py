@@ -180,7 +180,6 @@ def test_a_secret_in_an_override_is_not_written(sweep: Launching) -> None:
 
 CLOSURE = """
     import hydra
-    from hydra._internal.utils import _run_hydra
 
     def make():
         count = 3
@@ -189,18 +188,16 @@ CLOSURE = """
             return count
         return task
 
-    import functools, sys
     task = make()
     task.__module__ = "somewhere.else"
     if __name__ == "__main__":
-        hydra.main(version_base="1.3", config_path="conf", config_name="config")(task)()
+        hydra.main(version_base="1.3", config_path=None)(task)()
 """
 
 
 @pytest.mark.slow
 def test_a_task_without_a_name_is_sent_as_it_is(launching: Launching) -> None:
     launching.script(CLOSURE, "app.py")
-    launching.script("a: 1\n", "conf/config.yaml")
-    ran = launching.python("app.py", "-m", "hydra/launcher=torchrun", f"hydra.sweep.dir={launching.output}", "a=4")
+    ran = launching.python("app.py", "-m", "hydra/launcher=torchrun", f"hydra.sweep.dir={launching.output}", "+a=4")
     assert ran.status == 0, ran.err
     assert "in a rank 7" in ran.out

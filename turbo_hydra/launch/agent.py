@@ -219,6 +219,8 @@ def _tell(failure: failures.Failure, shown: set[int], job: Job) -> None:
 
 def _log_to_file(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
+    # A disk that fills up makes no noise on the terminal for each line that it has no room for.
+    logging.raiseExceptions = False
     logging.basicConfig(filename=path, level=logging.INFO, force=True, format="%(asctime)s %(name)s %(message)s")
     for name, logger in list(logging.root.manager.loggerDict.items()):
         if isinstance(logger, logging.Logger) and name.partition(".")[0] == "torch":

@@ -150,9 +150,31 @@ def read_all(
 
 
 def killed_for_memory() -> int:
-    """Return how many processes this machine's kernel has killed for want of memory, in whatever container."""
+    """Return how many processes the kernel has killed for want of memory: on this machine, and in our container."""
+    return sum(_counted(path) for path in (Path("/proc/vmstat"), *_memory_groups()))
+
+
+def _counted(path: Path) -> int:
     try:
-        lines = Path("/proc/vmstat").read_text().splitlines()
+        lines = path.read_text().splitlines()
     except OSError:
         return 0
     return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+
+
+def _memory_groups() -> list[Path]:
+    """Return the files with the counts of this process's control group: one hierarchy, or one of memory's own."""
+    root = Path("/sys/fs/cgroup")
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    places = {name: path.strip("/") for _, name, path in (line.split(":", 2) for line in lines)}
+    return [
+        *([root / places[""] / "memory.events"] if "" in places else []),
+        *(
+            root / "memory" / path / "memory.oom_control"
+            for names, path in places.items()
+            if "memory" in names.split(",")
+        ),
+    ]

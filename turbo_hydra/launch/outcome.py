@@ -25,6 +25,9 @@ class JobFailed(Exception):
         self.status = status
         self.output_dir = output_dir
 
+    def __reduce__(self) -> tuple[type[JobFailed], tuple[int, str]]:
+        return type(self), (self.status, self.output_dir)
+
 
 def from_returncode(returncode: int) -> int:
     """Turn a child's return code into an exit status: signal n gives 128+n."""

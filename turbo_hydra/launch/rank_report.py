@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import socket
 import sys
@@ -118,7 +119,9 @@ class RankReport:
     def _warn(self, text: str) -> None:
         if not self._warned:
             self._warned = True
-            sys.stderr.write(f"turbo_hydra: {text}\n")
+            # The log that this goes to may be on the very disk that is full.
+            with contextlib.suppress(OSError):
+                sys.stderr.write(f"turbo_hydra: {text}\n")
 
 
 def _module_files(told: dict[str, Any]) -> dict[str, str]:
