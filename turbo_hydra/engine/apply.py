@@ -3,61 +3,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
-from turbo_hydra.engine import holders
 from turbo_hydra.engine.conflicts import identical
 from turbo_hydra.engine.errors import OptimizationRollbackError, StrictStop
 from turbo_hydra.engine.evidence import LiveReader
 from turbo_hydra.engine.imports import Rule, finder
-from turbo_hydra.engine.kinds import function_of, home_of, in_kind_of
+from turbo_hydra.engine.kinds import function_of, in_kind_of
 from turbo_hydra.engine.members import PreparedMember, over
+from turbo_hydra.engine.outcomes import GroupStatus, Outcome, begun
 from turbo_hydra.engine.plan import Plan, PreparedGroup
+from turbo_hydra.engine.rebinding import rebind
 from turbo_hydra.engine.report import OptimizationReport
-from turbo_hydra.engine.targets import ABSENT, Site
-from turbo_hydra.engine.transaction import SiteChangedError, Transaction, covered, take_back
-
-GroupStatus = Literal["applied", "skipped", "blocked", "failed", "rolled_back", "not_started"]
-
-
-@dataclass
-class Outcome:
-    """What became of a group.
-
-    Attributes
-    ----------
-    status : GroupStatus
-        Read off the sites after the writes.
-    error : str
-        Why it was rolled back, failed or blocked, one sentence.
-    """
-
-    prepared: PreparedGroup
-    status: GroupStatus
-    error: str = ""
-    transaction: Transaction = field(default_factory=Transaction)
-
-    @property
-    def reported(self) -> GroupStatus:
-        """The status as it is now.
-
-        A module that could not be served makes its group `failed`; a group whose target has yet to come into being is
-        `not_started`.
-        """
-        if self.status != "applied":
-            return self.status
-        if any(member.error for member in self.prepared.import_members):
-            return "failed"
-        return "not_started" if any(member.pending for member in self.prepared.members) else "applied"
-
-    @property
-    def reported_error(self) -> str:
-        """Why the group is not applied, one sentence; empty where it is."""
-        served_badly = next((item.error for item in self.prepared.import_members if item.error), "")
-        waiting = next((item.member.target for item in self.prepared.members if item.pending), None)
-        waits = f"'{waiting}' has not come into being" if waiting and self.status == "applied" else ""
-        return self.error or served_badly or waits
+from turbo_hydra.engine.targets import Site
+from turbo_hydra.engine.transaction import SiteChangedError, covered, take_back
 
 
 class Engine:
@@ -65,7 +24,7 @@ class Engine:
 
     def __init__(self, plan: Plan, *, run_id: str, describe: dict[str, Any]) -> None:
         self.plan = plan
-        self.outcomes = {id: Outcome(item, _status_before(item)) for id, item in plan.groups.items()}
+        self.outcomes = {id: begun(item) for id, item in plan.groups.items()}
         self.report = OptimizationReport(plan, self.outcomes, run_id=run_id, describe=describe)
         self._watching: list[Rule] = []
         self._installed: dict[tuple[int, str], list[tuple[PreparedMember, Any]]] = {}
@@ -94,7 +53,7 @@ class Engine:
         observers = [id for id in order if self.plan.groups[id].group.is_observer]
         for id in [*(id for id in order if id not in observers), *observers]:
             self._apply_group(self.outcomes[id])
-        self._rebind()
+        rebind(self.outcomes.values())
         self._verify()
         self._watch()
         return self.report
@@ -113,7 +72,7 @@ class Engine:
             if outcome.status not in ("applied", "skipped") or "dependency_disabled" in outcome.prepared.reasons
         }
         if missing:
-            named = ", ".join(f"'{id}' {item.status} ({_why(item)})" for id, item in missing.items())
+            named = ", ".join(f"'{id}' {item.status} ({item.reason})" for id, item in missing.items())
             raise StrictStop(f"optimization.strict is set and not every enabled group is applied: {named}", self.report)
 
     def _apply_group(self, outcome: Outcome) -> None:
@@ -182,62 +141,11 @@ class Engine:
         outcome.status = status
         if problems:
             outcome.status = "failed"
-            self._stop_after_failure()
             raise OptimizationRollbackError(
                 f"group '{outcome.prepared.group.id}' failed ({error}) and could not be rolled back: "
                 + "; ".join(problems),
                 self.report,
             )
-
-    def _stop_after_failure(self) -> None:
-        for outcome in self.outcomes.values():
-            if outcome.status == "not_started" and outcome.prepared.decision != "apply":
-                outcome.status = _status_before(outcome.prepared)
-
-    def _rebind(self) -> None:
-        members = [
-            member
-            for outcome in self.outcomes.values()
-            if outcome.status == "applied"
-            for member in outcome.prepared.members
-            if member.site is not None and not member.pending and member.shared_with is None
-        ]
-        for member in members:
-            member.stale_holders.clear()
-        by_original: dict[int, PreparedMember] = {}
-        originals: dict[int, Any] = {}
-        for member in members:
-            if member.site is None:
-                continue
-            for value in (member.site.raw, function_of(member.site.raw)):
-                if value is not None and id(value) not in originals:
-                    originals[id(value)] = value
-                    by_original[id(value)] = member
-        for holder in holders.find(originals):
-            self._rebind_one(by_original[id(holder.original)], holder)
-
-    def _rebind_one(self, member: PreparedMember, holder: holders.Holder) -> None:
-        # The module of a replacement may hold the original on purpose: its guard returns the original's result.
-        if member.site is None or member.member.replacement.startswith(holder.module + "."):
-            return
-        current = member.site.read()
-        if current is holder.original or current is ABSENT or holder.owner is function_of(current):
-            return
-        package = member.member.target.split(".")[0]
-        at_home = home_of(holder.original) in (None, package)
-        if not at_home and holder.module.split(".")[0] != package:
-            # The target is one name for what another package made: that one's own names are not ours to change.
-            return
-        if holder.kind != "module" or not member.member.rebind or not at_home:
-            member.stale_holders.append(holder.place)
-            return
-        site = Site(holder.place, holder.owner, holder.name, holder.original, True, "function")
-        try:
-            self.outcomes[member.group.id].transaction.write(site, function_of(current))
-        except Exception as error:
-            member.stale_holders.append(f"{holder.place} ({type(error).__name__}: {error})")
-        else:
-            member.rebound.append(holder.place)
 
     def _verify(self) -> None:
         """Read the statuses off the sites: a group whose site holds something else is not applied."""
@@ -286,7 +194,7 @@ class Engine:
                     self._bind(outcome, member)
                     bound = True
         if bound:
-            self._rebind()
+            rebind(self.outcomes.values())
             if self.plan.selection.strict:
                 self.strict_stop()
 
@@ -296,7 +204,7 @@ class Engine:
         failed = [check for check in member.checks if check.status == "fail" and not (forced and check.forceable)]
         if failed:
             outcome.prepared.reasons.append(failed[0].code)
-            self._take_back(outcome, "rolled_back", failed[0].message)
+            self._take_back_with_dependents(outcome, failed[0].message)
             return
         if any(check.status == "fail" for check in member.checks):
             member.evidence = "forced"
@@ -305,7 +213,15 @@ class Engine:
                 outcome.transaction.write(site, value)
                 self._installed.setdefault(site.key, []).append((member, value))
         except Exception as error:
-            self._take_back(outcome, "rolled_back", f"{type(error).__name__}: {error}")
+            self._take_back_with_dependents(outcome, f"{type(error).__name__}: {error}")
+
+    def _take_back_with_dependents(self, outcome: Outcome, error: str) -> None:
+        id = outcome.prepared.group.id
+        for other in reversed(self.outcomes.values()):
+            if other.status == "applied" and id in other.prepared.group.depends_on:
+                other.prepared.reasons.append("dependency_rolled_back")
+                self._take_back_with_dependents(other, f"'{id}', which it depends on, was rolled back")
+        self._take_back(outcome, "rolled_back", error)
 
     def undo(self) -> list[str]:
         """Take all groups back, the last first.
@@ -340,14 +256,3 @@ class Engine:
                 outcome.status = "rolled_back"
         self._installed.clear()
         return left
-
-
-def _status_before(item: PreparedGroup) -> GroupStatus:
-    return {"apply": "not_started", "skip": "skipped", "block": "blocked"}[item.decision]  # type: ignore[return-value]
-
-
-def _why(outcome: Outcome) -> str:
-    if outcome.error:
-        return outcome.error
-    failed = [check for check in outcome.prepared.all_checks if check.status == "fail" and check.message]
-    return failed[0].message if failed else ", ".join(outcome.prepared.reasons)

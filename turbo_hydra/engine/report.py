@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from turbo_hydra.engine.prepared import PreparedExecution
 
 if TYPE_CHECKING:
-    from turbo_hydra.engine.apply import Outcome
+    from turbo_hydra.engine.outcomes import Outcome
     from turbo_hydra.engine.plan import Plan
 
 SCHEMA_VERSION = "turbo_hydra/report/v1"

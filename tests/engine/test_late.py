@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Targets that come into being after apply(): in a module that is imported later, in the script itself."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from turbo_hydra.engine.canonical import ast_hash, source_hash
+from turbo_hydra.engine.errors import StrictStop
+from turbo_hydra.engine.evidence import EvidenceRecord
+
+if TYPE_CHECKING:
+    from tests.engine.conftest import Lab
+
+TEXT = "def f(x):\n    return x * 2\n"
+
+
+@pytest.fixture
+def late(make_lab: Callable[[], Lab]) -> Lab:
+    """A package whose plug-in is imported late; the evidence is static, of the text that is validated."""
+    lab = make_lab()
+    lab.write("plugin", TEXT + "\n\nclass Model:\n    def step(self, x):\n        return x\n")
+    lab.write("new", "def f(x):\n    return x * 10\n\ndef step(self, x):\n    return x + 100\n")
+    lab.write("lib", "def g(x):\n    return x\n")
+    lab.evidence[lab.path("plugin.f")] = (EvidenceRecord(source=source_hash(TEXT), ast=ast_hash(TEXT)),)
+    return lab
+
+
+def test_a_late_target_is_written_when_its_module_has_been_executed(late: Lab) -> None:
+    late.group("it", late.replace("plugin.f", "new.f", late=True))
+    engine = late.apply()
+    assert late.path("plugin") not in sys.modules, "nothing was imported for it"
+    assert engine.report.summary["not_started"] == 1, "what was not written is not applied"
+    assert late.load("plugin").f(2) == 20
+    assert engine.report.summary["applied"] == 1
+    assert late.hits() == (1, 0)
+
+
+def test_a_late_method_is_written_on_its_class(late: Lab) -> None:
+    late.group("it", late.replace("plugin.Model.step", "new.step", late=True))
+    late.record("plugin.Model.step")
+    late.apply()
+    assert late.load("plugin").Model().step(1) == 101
+
+
+def test_a_late_target_that_differs_rolls_its_whole_group_back(late: Lab) -> None:
+    late.write("plugin", "def f(x):\n    return x * 7\n")
+    late.group("it", late.replace("lib.g", "new.f"), late.replace("plugin.f", "new.f", late=True))
+    late.record("lib.g")
+    engine = late.apply()
+    assert late.get("lib.g")(1) == 10
+    assert late.load("plugin").f(2) == 14
+    assert late.get("lib.g")(1) == 1, "the member that was written is taken back too"
+    assert engine.report.execution[0]["status"] == "rolled_back"
+    assert engine.report.execution[0]["reasons"] == ["evidence.changed"]
+
+
+def test_what_depends_on_a_late_group_goes_with_it(late: Lab) -> None:
+    late.write("plugin", "def f(x):\n    return x * 7\n")
+    late.group("base", late.replace("plugin.f", "new.f", late=True))
+    late.group("it", late.replace("lib.g", "new.f"), depends_on=("base",))
+    late.record("lib.g")
+    late.apply()
+    late.load("plugin")
+    assert (late.status("base"), late.status()) == ("rolled_back", "rolled_back")
+    assert late.get("lib.g")(1) == 1
+
+
+def test_a_strict_run_ends_where_a_late_target_differs(late: Lab) -> None:
+    late.write("plugin", "def f(x):\n    return x * 7\n")
+    late.group("it", late.replace("plugin.f", "new.f", late=True))
+    late.apply(strict=True)
+    with pytest.raises(StrictStop, match="not the code that the group was validated against"):
+        late.load("plugin")
+
+
+def test_a_forced_late_target_is_written_all_the_same(late: Lab) -> None:
+    late.write("plugin", "def f(x):\n    return x * 7\n")
+    late.group("it", late.replace("plugin.f", "new.f", late=True))
+    late.apply(force=("it",))
+    assert late.load("plugin").f(2) == 20
+    assert late.member()["evidence"] == "forced"
+
+
+def test_a_late_target_without_evidence_blocks_at_once(late: Lab) -> None:
+    late.group("it", late.replace("plugin.f", "new.f", late=True))
+    late.apply(evidence={})
+    assert (late.status(), late.codes()) == ("blocked", ["evidence.missing"])
+
+
+def test_a_late_target_that_is_there_already_is_written_at_once(late: Lab) -> None:
+    late.load("plugin")
+    late.group("it", late.replace("plugin.f", "new.f", late=True))
+    late.apply()
+    assert late.get("plugin.f")(2) == 20
+
+
+def test_a_name_bound_from_a_late_module_by_its_importer_is_the_replacement(late: Lab) -> None:
+    late.write("user", "from .plugin import f as g\n")
+    late.group("it", late.replace("plugin.f", "new.f", late=True))
+    late.apply()
+    assert late.load("user").g(2) == 20
+
+
+def test_a_target_in_the_script_is_written_when_its_name_is_bound(late: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = types.ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", script)
+    late.write("script", TEXT)
+    record = late.evidence[late.path("plugin.f")]
+    late.evidence["__main__.f"] = record
+    late.group("it", late.replace("/__main__.f", "new.f"))
+    engine = late.apply()
+    engine.bind_late("__main__")
+    assert engine.report.summary["not_started"] == 1
+    path = late.folder / late.package / "script.py"
+    exec(compile(TEXT, str(path), "exec", dont_inherit=True), script.__dict__)
+    engine.bind_late("__main__")
+    assert engine.report.summary["applied"] == 1
+    assert script.f(2) == 20
