@@ -25,7 +25,7 @@ from turbo_hydra.config import OptimizationConfigCatalog
 from turbo_hydra.config.hydra_schema import RuntimeConf
 from turbo_hydra.engine.errors import TurboHydraError
 from turbo_hydra.launch import hydra_task
-from turbo_hydra.launch.secrets import HIDDEN, is_secret
+from turbo_hydra.launch.secrets import HIDDEN, hide_override, is_secret
 
 ENTRY = "turbo_hydra.launch.hydra_task_main"
 
@@ -174,6 +174,8 @@ def _pickled(config: DictConfig, hydra: Any) -> bytes:
         for name in list(hydra.hydra.job.env_set):
             if is_secret(str(name)):
                 hydra.hydra.job.env_set[name] = HIDDEN
+        for said in (hydra.hydra.overrides.hydra, hydra.hydra.overrides.task):
+            said[:] = [hide_override(str(item)) for item in said]
     return _by_value((config, hydra))
 
 

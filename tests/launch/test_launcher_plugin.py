@@ -178,26 +178,22 @@ def test_a_secret_in_an_override_is_not_written(sweep: Launching) -> None:
         assert path.is_dir() or b"s3cr3t" not in path.read_bytes(), path
 
 
-CLOSURE = """
+TASK = """
+    import os
     import hydra
 
-    def make():
-        count = 3
-        def task(cfg):
-            print("in a rank", count + cfg.a)
-            return count
-        return task
-
-    task = make()
-    task.__module__ = "somewhere.else"
-    if __name__ == "__main__":
-        hydra.main(version_base="1.3", config_path=None)(task)()
+    @hydra.main(version_base="1.3", config_path=None)
+    def task(cfg):
+        print("in a rank", os.environ["RANK"], 3 + cfg.a)
+        return cfg.a
 """
 
 
 @pytest.mark.slow
-def test_a_task_without_a_name_is_sent_as_it_is(launching: Launching) -> None:
-    launching.script(CLOSURE, "app.py")
-    ran = launching.python("app.py", "-m", "hydra/launcher=torchrun", f"hydra.sweep.dir={launching.output}", "+a=4")
+def test_a_task_of_an_imported_module_is_found_by_its_name(launching: Launching) -> None:
+    launching.script(TASK, "tasks.py")
+    launching.script("from tasks import task\n\nif __name__ == '__main__':\n    task()\n", "app.py")
+    arguments = ("app.py", "-m", "hydra/launcher=torchrun", f"hydra.sweep.dir={launching.output}", "+a=4")
+    ran = launching.python(*arguments, PYTHONPATH=str(launching.folder))
     assert ran.status == 0, ran.err
-    assert "in a rank 7" in ran.out
+    assert "in a rank 0 7" in ran.out
