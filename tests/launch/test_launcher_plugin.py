@@ -191,8 +191,9 @@ TASK = """
 
 @pytest.mark.slow
 def test_a_task_of_an_imported_module_is_found_by_its_name(launching: Launching) -> None:
-    launching.script(TASK, "tasks.py")
-    launching.script("from tasks import task\n\nif __name__ == '__main__':\n    task()\n", "app.py")
+    launching.script("", "package/__init__.py")
+    launching.script(TASK, "package/tasks.py")
+    launching.script("from package.tasks import task\n\nif __name__ == '__main__':\n    task()\n", "app.py")
     arguments = ("app.py", "-m", "hydra/launcher=torchrun", f"hydra.sweep.dir={launching.output}", "+a=4")
     ran = launching.python(*arguments, PYTHONPATH=str(launching.folder))
     assert ran.status == 0, ran.err
