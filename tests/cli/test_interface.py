@@ -42,9 +42,10 @@ COMMANDS = {
     "list": {"--catalog", "--json"},
     "generate": {
         *{"--recipe", "--repo", "--output", "--commit", "--static", "--wheel", "--force", "--drop-versions"},
-        *{"--untracked", "--entry", "--pythonpath"},
+        *{"--untracked", "--entry", "--pythonpath", "--json"},
     },
-    "validate": {"FILE"},
+    "validate": {"FILE", "--json"},
+    "init": {"NAME", "--folder"},
     "check": {"FILE", "--repo", "--static", "--json", "--range", "--untracked", "--entry", "--pythonpath"},
     "show": {"FILE"},
     "diff": {"OLD", "NEW"},

@@ -125,6 +125,9 @@ def test_a_tree_that_is_not_clean_is_refused_and_what_may_lie_there_can_be_named
     with pytest.raises(OptimizationConfigError, match=r"not committed: notes\.txt; commit or remove"):
         make(project)
     make(project, untracked=("*.txt",))
+    (project.repo / "demo_model" / "__pycache__").mkdir()
+    (project.repo / "demo_model" / "__pycache__" / "layers.cpython-311.pyc").touch()
+    make(project, untracked=("*.txt",), force=True)
     (project.repo / "train.py").write_text("", encoding="utf-8")
     with pytest.raises(OptimizationConfigError, match=r"not committed: train\.py"):
         make(project, untracked=("*",), force=True)

@@ -208,7 +208,7 @@ def check(
 
     config = OptimizationConfigCatalog().load(file)
     if commits is not None:
-        _walk(config, ModelPlace.of(repo).folder, commits, static, as_json, entry, pythonpath or [])
+        _walk(config, repo, commits, static, as_json, entry, pythonpath or [])
         return
     result = check(config, repo, static, untracked or (), entry, pythonpath or ())
     if as_json:
@@ -234,7 +234,7 @@ def _walk(
 
     if not static:
         raise OptimizationConfigError("--range reads files only, since old commits cannot be imported: add --static")
-    drift = walk(config, repo, commits, entry, pythonpath)
+    drift = walk(config, ModelPlace.of(repo).folder, commits, entry, pythonpath)
     if as_json:
         _print_json(drift.to_dict())
     else:

@@ -13,6 +13,7 @@ from turbo_hydra.config.composition import OBJECT_KINDS, closure, conflicts, obj
 from turbo_hydra.config.git import changes, head
 from turbo_hydra.config.model_files import ModelFiles
 from turbo_hydra.config.names import check_names, load_catalogs
+from turbo_hydra.config.places import ModelPlace
 from turbo_hydra.config.reading import Surroundings, importable
 from turbo_hydra.config.schema import OptimizationConfig
 from turbo_hydra.config.static import Seen, StaticReader
@@ -97,7 +98,7 @@ class CheckResult:
 
 def check(
     config: OptimizationConfig,
-    repo: Path,
+    repo: str | Path,
     static: bool = False,
     untracked: Sequence[str] = (),
     entry: str | None = None,
@@ -109,8 +110,8 @@ def check(
     ----------
     config : OptimizationConfig
         A generated config.
-    repo : Path
-        The model's repository.
+    repo : str or Path
+        The model's repository, or `pkg://package/folder` for code that ships inside a package.
     static : bool
         Whether files are read instead of importing the targets.
     untracked : sequence of str
@@ -123,12 +124,12 @@ def check(
     OptimizationConfigError
         If a name in the config is unknown, a catalog cannot be imported, or the targets cannot be imported at all.
     """
-    if not repo.is_dir():
-        raise OptimizationConfigError(f"--repo: there is no folder {repo}")
+    place = ModelPlace.of(repo)
     registry = load_catalogs(config)
     check_names(config, registry)
     result = CheckResult()
-    _check_repository(config, repo, tuple(untracked), result)
+    if place.shipped is None:
+        _check_repository(config, place.folder, tuple(untracked), result)
     groups = dict(config.groups)
     try:
         ordered = closure(groups, registry)
@@ -139,10 +140,10 @@ def check(
         result.problems += [f"group '{id}' is needed and not in the config" for id in ordered if id not in groups]
         if list(ordered) != [id for id in groups if id in ordered] and set(ordered) == set(groups):
             result.notes.append(f"groups are applied in another order than the file's: {', '.join(ordered)}")
-    files = ModelFiles.of(config.model, repo, entry, pythonpath)
+    files = ModelFiles.of(config.model, place.folder, entry, pythonpath)
     chosen = [registry.groups[id] for id in ordered]
     on = [group for group in chosen if ordered[group.id]]
-    surroundings = Surroundings(repo, files, config.catalogs, on, config.options)
+    surroundings = Surroundings(place.folder, files, config.catalogs, on, config.options)
     reader = surroundings.reader()
     result.problems += conflicts(on, reader)
     selection = config.selection()

@@ -17,6 +17,7 @@ from turbo_hydra.config.git import check_commit, origin
 from turbo_hydra.config.model_files import ModelFiles
 from turbo_hydra.config.names import check_names, load_catalogs
 from turbo_hydra.config.parts import nested
+from turbo_hydra.config.places import ModelPlace
 from turbo_hydra.config.reading import Surroundings
 from turbo_hydra.config.recipe import Recipe
 from turbo_hydra.config.schema import KIND, SCHEMA_VERSION, OptimizationConfig
@@ -25,8 +26,6 @@ from turbo_hydra.config.yaml_reader import read_text
 from turbo_hydra.engine.errors import OptimizationConfigError
 from turbo_hydra.engine.objects import replacement_hash
 from turbo_hydra.engine.report import write_text_atomic
-
-_PACKAGE = Path(__file__).absolute().parent.parent
 
 
 @dataclass(frozen=True)
@@ -37,12 +36,12 @@ class Request:
     ----------
     recipe : Path
         The recipe.
-    repo : Path
-        The model's repository.
+    repo : str or Path
+        The model's repository, or `pkg://package/folder` for code that ships inside a package.
     output : Path
         The config to write; the evidence goes beside it.
     commit : str or None
-        What HEAD must be; None only for code that ships inside this package.
+        What HEAD must be; None only for code that ships inside a package.
     static : bool
         Whether evidence is read from files, without importing the model or torch.
     wheels : sequence of Path
@@ -59,7 +58,7 @@ class Request:
     """
 
     recipe: Path
-    repo: Path
+    repo: str | Path
     output: Path
     commit: str | None = None
     static: bool = False
@@ -108,17 +107,16 @@ def generate(request: Request) -> Generated:
     for path in (request.output, evidence_file):
         if path.exists() and not request.force:
             raise OptimizationConfigError(f"{path} exists; --force replaces it")
-    if not request.repo.is_dir():
-        raise OptimizationConfigError(f"--repo: there is no folder {request.repo}")
+    place = ModelPlace.of(request.repo)
     recipe = Recipe.from_file(request.recipe)
     registry = load_catalogs(_as_config(recipe, recipe.groups, request.recipe))
     check_names(_as_config(recipe, recipe.groups, request.recipe), registry)
-    commit, repository = _provenance(request)
+    commit, repository = _provenance(request, place)
     groups = closure(recipe.groups, registry)
     chosen = [registry.groups[id] for id in groups]
     on = [group for group in chosen if groups[group.id]]
-    files = ModelFiles.of(recipe.model, request.repo, request.entry, request.pythonpath)
-    surroundings = Surroundings(request.repo, files, recipe.catalogs, on, recipe.options)
+    files = ModelFiles.of(recipe.model, place.folder, request.entry, request.pythonpath)
+    surroundings = Surroundings(place.folder, files, recipe.catalogs, on, recipe.options)
     reader = surroundings.reader()
     problems = [*conflicts(on, reader), *reaches(chosen, reader)]
     if problems:
@@ -147,19 +145,17 @@ def _as_config(recipe: Recipe, groups: Any, path: Path) -> OptimizationConfig:
     return OptimizationConfig(catalogs=recipe.catalogs, groups=groups, options=recipe.options, path=path)
 
 
-def _provenance(request: Request) -> tuple[str | None, str | None]:
-    """Commit and origin of the model's repository."""
-    examples = (_PACKAGE / "examples").resolve()
-    folder = request.repo.resolve()
-    if folder.is_relative_to(examples):
+def _provenance(request: Request, place: ModelPlace) -> tuple[str | None, str | None]:
+    """Commit and origin of the model's code."""
+    if place.shipped is not None:
         if request.commit is not None:
             raise OptimizationConfigError(
-                f"{request.repo} ships inside this package, so no commit describes it; drop --commit"
+                f"{request.repo} ships inside a package, so no commit describes it; drop --commit"
             )
-        return None, f"pkg://turbo_hydra/examples/{folder.relative_to(examples).as_posix()}"
+        return None, place.shipped
     if request.commit is None:
         raise OptimizationConfigError(f"--commit must name the commit that {request.repo} is at")
-    return check_commit(request.repo, request.commit, tuple(request.untracked)), origin(request.repo)
+    return check_commit(place.folder, request.commit, tuple(request.untracked)), origin(place.folder)
 
 
 def _config_text(request: Request, recipe: Recipe, groups: dict[str, bool], commit: str | None, evidence: str) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from turbo_hydra.engine.errors import OptimizationConfigError
 
+_COMPILED = ("__pycache__/*.pyc", "*/__pycache__/*.pyc")
 _CREDENTIALS = re.compile(r"^(?P<scheme>\w+://)[^/@]*@")
 
 
@@ -37,7 +38,10 @@ def head(folder: Path) -> str:
 
 
 def changes(folder: Path, allowed: tuple[str, ...] = ()) -> list[str]:
-    """Paths that differ from HEAD or that git does not know, but for untracked ones that match a glob."""
+    """Paths that differ from HEAD or that git does not know, but for untracked ones that match a glob.
+
+    What Python compiled is no change: it writes that wherever code is imported from.
+    """
     found = []
     entries = git(folder, "status", "--porcelain", "-z", "--untracked-files=all", "--", ".").split("\0")
     while entries:
@@ -47,7 +51,7 @@ def changes(folder: Path, allowed: tuple[str, ...] = ()) -> list[str]:
         state, path = entry[:2], entry[3:]
         if "R" in state or "C" in state:
             entries.pop(0)  # where it was before
-        if state == "??" and any(fnmatchcase(path, pattern) for pattern in allowed):
+        if state == "??" and any(fnmatchcase(path, pattern) for pattern in (*allowed, *_COMPILED)):
             continue
         found.append(path)
     return sorted(found)

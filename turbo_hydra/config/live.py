@@ -101,7 +101,8 @@ def live_records(
         done = subprocess.run(
             [sys.executable, "-m", __name__],
             input=request,
-            env={**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"},
+            # Nothing is left in the model's repository, which must stay clean.
+            env={**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1"},
             cwd=root,
             capture_output=True,
             text=True,
