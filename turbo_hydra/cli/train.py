@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from turbo_hydra.launch import early
 from turbo_hydra.launch.outcome import WRONG_USE, JobFailed
 
 FULL_ERROR = "HYDRA_FULL_ERROR"
@@ -24,7 +25,14 @@ def main() -> int:
         return fail(
             "torchrun started turbo-train, which starts the ranks itself: run turbo-train alone, with runtime.ranks=N"
         )
-    return composed(_of_this_node(sys.argv[1:]))
+    arguments = _of_this_node(sys.argv[1:])
+    # Flags ask for something else than a run: to look at settings, to sweep, to complete a word.
+    if not any(argument.startswith("-") for argument in arguments):
+        early.begin()
+    try:
+        return composed(arguments)
+    finally:
+        early.drop()
 
 
 def _of_this_node(arguments: list[str]) -> list[str]:

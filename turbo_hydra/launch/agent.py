@@ -23,6 +23,7 @@ from turbo_hydra.launch import (
     arguments,
     caches,
     devices,
+    early,
     failures,
     files,
     network,
@@ -53,8 +54,14 @@ def main(job_path: str, *placed: str) -> int:
     job_path : str
         The job's file.
     *placed : str
-        In an allocation of Slurm: `--slurm` and where its nodes meet.
+        In an allocation of Slurm: `--slurm` and where its nodes meet. Behind `--early` in the job's place, the
+        descriptor that tells the job.
     """
+    if job_path == early.FLAG:
+        told = early.wait(int(placed[0]))
+        if told is None:
+            return 0
+        job_path, placed = told, ()
     for signum in SIGNALS:
         signal.signal(signum, _end_before_the_ranks_start)
     processes.die_with_parent(signal.SIGTERM)

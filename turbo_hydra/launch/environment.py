@@ -85,8 +85,7 @@ def _text(name: str, value: Any) -> str:
 
 def for_agent(runtime: Mapping[str, Any], ranks: int) -> dict[str, str]:
     """Return the environment that the agent starts with, and its ranks after it."""
-    environment = dict(os.environ)
-    _keep_package_importable(environment)
+    environment = inherited()
     apply(runtime, environment)
     threads = setting(runtime, "omp_threads")
     if threads is not None:
@@ -94,6 +93,13 @@ def for_agent(runtime: Mapping[str, Any], ranks: int) -> dict[str, str]:
     elif ranks > 1:
         # As torchrun does: ranks that each take every core slow one another down.
         environment.setdefault("OMP_NUM_THREADS", "1")
+    return environment
+
+
+def inherited() -> dict[str, str]:
+    """Return this process's environment as a process in another folder needs it."""
+    environment = dict(os.environ)
+    _keep_package_importable(environment)
     return environment
 
 

@@ -17,6 +17,8 @@ _PR_GET_CHILD_SUBREAPER = 37
 # The agent and the ranks compare it with their parent once, at their start: one whose parent died before the kernel
 # was asked to tell would never be told. Read and removed; nothing else looks at it.
 PARENT_VARIABLE = "TURBO_HYDRA_PARENT_PID"
+# Inherited by all that belongs to one run; finds those whom a killed agent left behind.
+RUN_VARIABLE = "TURBO_HYDRA_RUN"
 
 
 def _prctl(option: int, argument: object) -> None:

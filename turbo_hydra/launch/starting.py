@@ -16,12 +16,10 @@ from types import FrameType
 from typing import Any
 
 from turbo_hydra.engine.errors import TurboHydraError
-from turbo_hydra.launch import environment, files, merging, nodes, outcome, processes, secrets, showing, slurm
+from turbo_hydra.launch import early, environment, files, merging, nodes, outcome, processes, secrets, showing, slurm
 from turbo_hydra.launch.job import Job, count
 
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# Inherited by all that belongs to one run; finds those whom a killed agent left behind.
-RUN_VARIABLE = "TURBO_HYDRA_RUN"
 
 
 def run(job: Job) -> int:
@@ -56,6 +54,7 @@ def run(job: Job) -> int:
         return outcome.WRONG_USE
     running: _Agent | slurm.Submission
     if slurm.is_wanted(job):
+        early.drop()
         try:
             running = slurm.Submission(job, started)
         except TurboHydraError as problem:
@@ -66,7 +65,7 @@ def run(job: Job) -> int:
         running = _Agent(job, started)
         returncode = running.wait()
         status = outcome.from_returncode(returncode)
-        if returncode < 0:
+        if returncode < 0 and running.received is None:
             _say(f"the launch agent was killed by {signal.Signals(-returncode).name}; its ranks were ended")
     if running.received is not None:
         status = 128 + running.received
@@ -108,20 +107,21 @@ class _Agent:
         self._environment = {
             **variables,
             processes.PARENT_VARIABLE: str(os.getpid()),
-            RUN_VARIABLE: self._token,
+            processes.RUN_VARIABLE: self._token,
         }
         self._job = job
         self._process: subprocess.Popen[bytes] | None = None
 
     def wait(self) -> int:
         """Start the agent, wait until it ends, and return its return code; nobody of the run is left then."""
-        flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-        command = [sys.executable, *flags, "-m", "turbo_hydra.launch.agent", str(self._job.path)]
         with self._orphans_come_here(), self._signals_passed_on():
             # Its own session: a Ctrl-C in the terminal reaches it once, through us. It stands in a folder that holds
             # no Python file, since `-m` puts that first on its path.
-            self._process = subprocess.Popen(
-                command, cwd=self._job.folder, env=self._environment, start_new_session=True
+            self._process = early.take(self._job.path, self._environment) or subprocess.Popen(
+                [*early.command(), str(self._job.path)],
+                cwd=self._job.folder,
+                env=self._environment,
+                start_new_session=True,
             )
             if self.received is not None:
                 self._process.send_signal(self.received)
@@ -167,7 +167,7 @@ class _Agent:
         left = [
             process
             for process in processes.descendants(os.getpid())
-            if processes.has_variable(process, RUN_VARIABLE, self._token)
+            if processes.has_variable(process, processes.RUN_VARIABLE, self._token)
         ]
         self._orphans.update(left)
         return left
