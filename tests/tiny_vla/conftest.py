@@ -39,7 +39,7 @@ def example() -> Path:
 def script(example: Path, tmp_path: Path) -> Run:
     """Return a function that runs a script of the example in a process of its own and gives what it printed."""
 
-    def run(name: str, *args: object, ranks: int = 1, cwd: Path = tmp_path) -> str:
+    def run(name: str, *args: object, ranks: int = 1, cwd: Path = tmp_path, seconds: float = 240) -> str:
         launcher: Sequence[str] = ()
         if ranks > 1:
             launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks))
@@ -48,7 +48,7 @@ def script(example: Path, tmp_path: Path) -> Run:
         environment = {key: value for key, value in os.environ.items() if key != "PYTHONSAFEPATH"}
         environment["OMP_NUM_THREADS"] = "1"
         done = subprocess.run(
-            command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=240, check=False
+            command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=seconds, check=False
         )
         if done.returncode != 0:
             pytest.fail(f"{command} ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")

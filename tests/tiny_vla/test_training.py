@@ -61,8 +61,9 @@ def test_two_ranks_train_and_go_on(script: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1000)  # a minute and a half on a core of its own
 def test_the_default_run_beats_the_mean_action_on_held_out_episodes(script: Run) -> None:
-    text = script("train.py")
+    text = script("train.py", seconds=900)
     found, held_out = losses(text), errors(text)
     assert found[200] < 0.5 * found[10]
     assert held_out["all"] < 0.8 * held_out["still"]
