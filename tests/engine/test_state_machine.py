@@ -11,6 +11,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, Phase, event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -21,6 +22,7 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
+    run_state_machine_as_test,
 )
 
 from turbo_hydra.engine import plan
@@ -288,12 +290,21 @@ class Attempts(RuleBasedStateMachine):
             self.folder.cleanup()
 
 
-TestAttempts = Attempts.TestCase
-TestAttempts.settings = settings(
-    max_examples=60,
-    stateful_step_count=15,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-    # Explaining traces every line of a scan of all modules.
-    phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
-)
+def attempts(examples: int, steps: int) -> settings:
+    return settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+        # Explaining traces every line of a scan of all modules.
+        phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
+    )
+
+
+def test_the_sites_hold_what_the_reports_say() -> None:
+    run_state_machine_as_test(Attempts, settings=attempts(15, 10))
+
+
+@pytest.mark.slow
+def test_the_sites_hold_what_the_reports_say_over_many_catalogs() -> None:
+    run_state_machine_as_test(Attempts, settings=attempts(300, 20))
