@@ -6,10 +6,12 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobReturn, JobStatus, configure_log, filter_overrides, run_job, setup_globals
 from hydra.types import TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -40,6 +42,7 @@ def launch(launcher: TorchrunLauncher, job_overrides: Sequence[Sequence[str]], f
     hide_in_folder(folder)
     # All of them before the first runs: whoever edits a file during a sweep changes none of its jobs.
     jobs = list(_composed(launcher, job_overrides, first))
+    _refuse(launcher.task_function, jobs, first)
     log.info("%d job%s, results in %s", len(jobs), "" if len(jobs) == 1 else "s", folder)
     task = launcher.task_function
     if not _starts_ranks(task):
@@ -128,6 +131,23 @@ def _composed(launcher: TorchrunLauncher, job_overrides: Sequence[Sequence[str]]
             config.hydra.job.id = number
             config.hydra.job.num = number
         yield config
+
+
+def _refuse(task_function: TaskFunction, jobs: Sequence[DictConfig], first: int) -> None:
+    """Let turbo-train's task look at every job before the first runs: a misspelt name is not told after hours."""
+    check = getattr(sys.modules[task_function.__module__], "check", None) if _starts_ranks(task_function) else None
+    if check is None:
+        return
+    problems: dict[str, list[int]] = {}
+    for number, job in enumerate(jobs, start=first):
+        HydraConfig.instance().set_config(job)
+        try:
+            check(job, HydraConfig.get())
+        except TurboHydraError as problem:
+            problems.setdefault(str(problem), []).append(number)
+    if problems:
+        told = (f"{said} (job {', '.join(map(str, numbers))})" for said, numbers in problems.items())
+        raise TurboHydraError(f"no job was started: {'; '.join(told)}")
 
 
 def _words(overrides: Sequence[str]) -> str:

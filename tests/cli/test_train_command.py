@@ -144,6 +144,18 @@ def test_a_sweep_makes_a_folder_a_job_and_fails_if_one_does(train: Run, tmp_path
     assert "Traceback" not in done.stderr
 
 
+def test_the_names_of_all_jobs_of_a_sweep_are_checked_before_the_first_runs(
+    train: Run, tmp_path: Path, script: list[str]
+) -> None:
+    done = train(
+        "-m", *script, "optimization=tiny_vla", "optimization.disable=[tiny_vla.rope_once],[tiny_vla.rope_onc]"
+    )
+    assert done.returncode == 2
+    assert "no job was started" in done.stderr
+    assert "did you mean 'tiny_vla.rope_once'? (job 1)" in done.stderr
+    assert not list(tmp_path.glob("multirun/*/*/*/turbo"))
+
+
 def settings_of(done_job: dict[str, Any]) -> dict[str, Any]:
     return {key: done_job["optimization"][key] for key in ("groups", "options", "disable", "strict", "enabled")}
 

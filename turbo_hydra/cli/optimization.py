@@ -28,7 +28,7 @@ GROUP = "optimization"
 RECIPES = "optimization/recipe"
 
 
-def resolve(composed: Mapping[str, Any], hydra: HydraConf, cwd: Path) -> OptimizationConfig:
+def resolve(composed: Mapping[str, Any], hydra: HydraConf, cwd: Path, tell: bool = True) -> OptimizationConfig:
     """The checked optimization config of a job.
 
     Parameters
@@ -39,6 +39,8 @@ def resolve(composed: Mapping[str, Any], hydra: HydraConf, cwd: Path) -> Optimiz
         The job's `hydra` node: where the files are, and what was typed.
     cwd : Path
         Where the user stood.
+    tell : bool
+        Whether settings that change nothing are logged.
 
     Raises
     ------
@@ -50,15 +52,15 @@ def resolve(composed: Mapping[str, Any], hydra: HydraConf, cwd: Path) -> Optimiz
     if composed.get("config") is not None:
         config = _from_file(str(composed["config"]), hydra, cwd)
     else:
-        config = _from_choice(data, sources, hydra)
+        config = _from_choice(data, sources, hydra, tell)
     registry = load_catalogs(config)
     check_names(config, registry, source=GROUP)
-    for sentence in unmatched(config, registry):
+    for sentence in unmatched(config, registry) if tell else ():
         log.warning("optimization: %s", sentence)
     return config
 
 
-def _from_choice(data: dict[str, Any], sources: Sources, hydra: HydraConf) -> OptimizationConfig:
+def _from_choice(data: dict[str, Any], sources: Sources, hydra: HydraConf, tell: bool) -> OptimizationConfig:
     choice = sources.choices.get(GROUP)
     file = sources.chosen(GROUP)
     if isinstance(choice, str) and file is None:
@@ -66,11 +68,12 @@ def _from_choice(data: dict[str, Any], sources: Sources, hydra: HydraConf) -> Op
             raise OptimizationConfigError(
                 f"there is no optimization config '{choice}'{did_you_mean(choice, options(GROUP))}"
             )
-        log.warning(
-            "model '%s' has no optimization config, so no group is on; choose one by optimization=common "
-            "or optimization.config=FILE",
-            choice,
-        )
+        if tell:
+            log.warning(
+                "model '%s' has no optimization config, so no group is on; choose one by optimization=common "
+                "or optimization.config=FILE",
+                choice,
+            )
     data = _with_recipes(data, sources, hydra)
     # What is relative in a generated file lies beside that file; after composition only the choice tells where.
     evidence = [_evidence(str(name), str(choice), sources) for name in _listed(data.get("evidence"))]

@@ -76,6 +76,21 @@ def train(cfg: DictConfig) -> int:
     return status
 
 
+def check(cfg: DictConfig, hydra: HydraConf) -> None:
+    """Refuse a job of a sweep whose groups or options are unknown, before the first job runs.
+
+    Raises
+    ------
+    TurboHydraError
+        As the job itself would.
+    """
+    try:
+        data: Any = OmegaConf.to_container(cfg.optimization, resolve=True, enum_to_str=True)
+    except OmegaConfBaseException:
+        return  # refers to what a job has only when it runs, and is told there
+    optimization.resolve(data, hydra, Path(hydra.runtime.cwd), tell=False)
+
+
 def _run(cfg: DictConfig, hydra: HydraConf) -> int:
     from turbo_hydra import launch
 
