@@ -18,6 +18,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from hydra_plugins.turbo_hydra import _finished, _foreign, _side_by_side
 from turbo_hydra.engine.errors import TurboHydraError
+from turbo_hydra.launch import early
 from turbo_hydra.launch.outcome import JobFailed
 from turbo_hydra.launch.secrets import hide_in_folder, hide_override
 from turbo_hydra.launch.slots import Slots
@@ -78,6 +79,7 @@ def launch(launcher: TorchrunLauncher, job_overrides: Sequence[Sequence[str]], f
 
     left = [index for index in range(len(jobs)) if index not in results]
     if launcher.parallel_jobs > 1:
+        early.drop()  # a process that is forked from this one could not wait for it
         wanted = [_devices(jobs[index], None if _starts_ranks(launcher.task_function) else task) for index in left]
         _side_by_side.run(
             [functools.partial(started, index) for index in left],

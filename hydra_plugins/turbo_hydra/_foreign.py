@@ -123,7 +123,8 @@ def typed(runtime: Any) -> dict[str, Any]:
         If a setting is unknown or has the wrong type.
     """
     schema = OmegaConf.structured(RuntimeConf)
-    OmegaConf.set_struct(schema.environment.set, False)
+    for tree in (schema.environment.set, schema.slurm.options):
+        OmegaConf.set_struct(tree, False)
     try:
         merged = OmegaConf.merge(schema, runtime or {})
         data = OmegaConf.to_container(merged, resolve=True, enum_to_str=True)
