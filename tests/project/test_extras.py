@@ -14,16 +14,16 @@ EXTRAS = ("torch", "numpy", "triton", "lightning", "matplotlib", "cloudpickle", 
 
 # Python imports this module by itself at each start, so the processes that a command starts lack the packages too.
 HIDE = """
-import os, sys
-from importlib.abc import MetaPathFinder
+import os
+from importlib.machinery import PathFinder
 
-class Absent(MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in os.environ["HIDDEN_PACKAGES"].split(","):
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-        return None
+HIDDEN = os.environ["HIDDEN_PACKAGES"].split(",")
+find = PathFinder.find_spec
 
-sys.meta_path.insert(0, Absent())
+def find_spec(name, path=None, target=None):
+    return None if name.partition(".")[0] in HIDDEN else find(name, path, target)
+
+PathFinder.find_spec = find_spec
 """
 
 
@@ -65,6 +65,18 @@ def test_a_run_without_torch_says_so_in_one_sentence(tmp_path: Path) -> None:
     (sentence,) = [line for line in ran.stderr.splitlines() if line.startswith("turbo_hydra: ")]
     assert "turbo_hydra[torch]" in sentence
     assert "Traceback" not in ran.stdout + ran.stderr
+
+
+def test_a_picture_without_matplotlib_is_one_sentence(tmp_path: Path) -> None:
+    code = (
+        "from pathlib import Path\n"
+        "from turbo_hydra.sweep.picture import PictureError, draw\n"
+        "try: draw({}, Path())\n"
+        "except PictureError as error: print(error)\n"
+    )
+    ran = without(("matplotlib",), ["python", "-c", code], tmp_path)
+    (sentence,) = ran.stdout.splitlines()
+    assert "turbo_hydra[plot]" in sentence
 
 
 @pytest.mark.slow
