@@ -64,6 +64,8 @@ def basis(
         "runtime": _public({key: value for key, value in job.runtime.items() if key not in _RUNTIME_ASIDE}),
         "measure": {key: value for key, value in job.measure.items() if key not in _MEASURE_ASIDE},
         "steps": settings.steps,
+        # Jobs side by side slow each other down.
+        "parallel_jobs": settings.parallel_jobs,
         "loss_steps": settings.loss_steps,
         "optimization": optimization,
         "evidence": [_digest(path.read_bytes()) for path in evidence if path.is_file()],

@@ -78,6 +78,8 @@ class Campaign:
                     break
                 if not self._affordable(judgement, number):
                     return Ended(judgement, False, self._notes)
+            elif number:
+                self._hurry(judgement, number)
             if not self._round(number, judgement):
                 return Ended(self._judge(), False, self._notes)
             if self._after is not None:
@@ -167,16 +169,9 @@ class Campaign:
             if verdict.contrast.kind != "again" and not verdict.decided and verdict.contrast.name not in self._left_out
         ]
         open_.sort(key=lambda verdict: verdict.repeats or float("inf"), reverse=True)
-        extra = [
-            row.name
-            for row in self._design.rows
-            if not any(row.name in verdict.contrast.weights for verdict in judgement.verdicts)
-        ]
-        waiting = [*extra, *(verdict.contrast.name for verdict in open_)]
+        waiting = [*self._extra(judgement), *(verdict.contrast.name for verdict in open_)]
         while waiting:
-            rows = [row for row in self._design.rows if row.name in self._wanted(judgement) and not self._failed(row)]
-            cost = rounds * sum(self.seconds(row) for row in rows) / self._settings.parallel_jobs
-            if self._clock() + cost <= self._deadline:
+            if self._clock() + self._cost(judgement, rounds) <= self._deadline:
                 return True
             self._left_out.add(waiting.pop(0))
             if len(waiting) == 0:
@@ -185,6 +180,22 @@ class Campaign:
                 )
                 return False
         return True
+
+    def _hurry(self, judgement: Judgement, number: int) -> None:
+        """Leave out rows that nothing is judged by where the next look would not be reached with them."""
+        following = next((look for look in self._settings.planned if look > number), self._settings.repeats)
+        if self._deadline is not None and self._clock() + self._cost(judgement, following - number) > self._deadline:
+            self._left_out |= set(self._extra(judgement))
+
+    def _extra(self, judgement: Judgement) -> list[str]:
+        judged = {name for verdict in judgement.verdicts for name in verdict.contrast.weights}
+        return [row.name for row in self._design.rows if row.name not in judged]
+
+    def _cost(self, judgement: Judgement, rounds: int) -> float:
+        """Seconds that so many rounds of what is still wanted take."""
+        wanted = self._wanted(judgement)
+        rows = [row for row in self._design.rows if row.name in wanted and not self._failed(row)]
+        return rounds * sum(self.seconds(row) for row in rows) / self._settings.parallel_jobs
 
     def _line(self, number: int, place: int, total: int, row: Row, result: Result) -> str:
         said = f"round {number + 1}/{self._settings.repeats}  run {place}/{total}  {row.name}"

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,14 @@ def overrides(row: Row, toggles: Sequence[Toggle], settings: AblationSettings, f
     if settings.steps is not None:
         said.append(f"measure.stop_after={settings.steps}")
     return said
+
+
+def shared_threads(runtime: Mapping[str, Any], at_once: int) -> list[str]:
+    """What keeps jobs that run side by side from using each other's CPUs, where nobody has said how many they use."""
+    if at_once == 1 or runtime.get("omp_threads") is not None or "OMP_NUM_THREADS" in os.environ:
+        return []
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return [f"runtime.omp_threads={max(1, cpus // at_once // int(runtime.get('ranks') or 1))}"]
 
 
 def quoted(text: str) -> str:

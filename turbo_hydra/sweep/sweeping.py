@@ -14,6 +14,8 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from turbo_hydra.config import OptimizationConfig
+from turbo_hydra.engine.registry import Registry
 from turbo_hydra.launch.job import Job
 from turbo_hydra.launch.outcome import JobFailed
 from turbo_hydra.sweep import basis as bases
@@ -24,7 +26,7 @@ from turbo_hydra.sweep.judging import Judgement
 from turbo_hydra.sweep.outcome import FILE, to_data
 from turbo_hydra.sweep.result import Result
 from turbo_hydra.sweep.rows import Design, Row, Toggle, design, factorial_rows
-from turbo_hydra.sweep.running import Runner
+from turbo_hydra.sweep.running import Runner, shared_threads
 from turbo_hydra.sweep.settings import AblationError, AblationSettings
 from turbo_hydra.sweep.store import Store
 
@@ -86,7 +88,7 @@ class _Sweep:
         self._settings = AblationSettings.from_mapping(node)
         optimization, registry = planning.config_of(self._job)
         toggles = planning.toggles(optimization, registry, self._settings)
-        self._notes: list[str] = []
+        self._notes: list[str] = _always_on(optimization, registry, toggles)
         self._one_at_a_time_on_devices()
         evidence = self._job.optimization.get("evidence")
         paths = [Path(str(path)) for path in ([evidence] if isinstance(evidence, str) else evidence or [])]
@@ -187,7 +189,7 @@ class _Sweep:
             lambda words, number: launcher.launch([list(words)], initial_job_idx=number),
             toggles,
             self._settings,
-            self._arguments,
+            [*self._arguments, *shared_threads(self._job.runtime, self._settings.parallel_jobs)],
         )
 
     def _resume(self, rows: Sequence[Row], rounds: int) -> None:
@@ -228,6 +230,13 @@ class _Sweep:
     def _say(self, text: str) -> None:
         sys.stdout.write(f"ablation: {text}\n")
         sys.stdout.flush()
+
+
+def _always_on(optimization: OptimizationConfig, registry: Registry, toggles: Sequence[Toggle]) -> list[str]:
+    """What `none` does not mean: groups that are on in every row."""
+    switched = {toggle.id for toggle in toggles}
+    on = [id for id, state in optimization.groups.items() if state and id in registry.groups and id not in switched]
+    return [f"on in every row: {', '.join(on)}"] if on else []
 
 
 def _refuse_sweeps(arguments: Sequence[str]) -> None:
