@@ -150,6 +150,8 @@ def test_the_names_in_a_job_file_are_an_interface() -> None:
         "optimization_config_path",
         "runtime_config_path",
         "measure",
+        "command",
+        "task",
     ]
     job = Job("r", os.sep + "out", "/")
     assert job.path == Path("/out/turbo/job.json")
