@@ -61,7 +61,7 @@ def test_the_embedded_model_is_the_default_and_brings_its_optimizations() -> Non
     assert data["model"]["name"] == "tiny_vla"
     assert data["runtime"]["ranks"] == 1
     assert data["optimization"]["metadata"]["id"] == "model.tiny_vla"
-    assert set(data) == {"model", "runtime", "optimization", "measure"}
+    assert set(data) == {"model", "runtime", "optimization", "measure", "ablation"}
 
 
 def test_a_model_alone_selects_its_optimization_config(tmp_path: Path) -> None:
@@ -193,3 +193,28 @@ def test_an_experiment_is_a_sweep_of_its_own() -> None:
     on = {id for id, state in OptimizationConfig.from_file(OPTIMIZATION / "tiny_vla.yaml").groups.items() if state}
     # With one rank there is no DDP whose state could matter.
     assert set(left_out[1:]) == on - {"tiny_vla.ddp_state"}
+
+
+@pytest.mark.parametrize(
+    ("option", "head", "said"),
+    [
+        (
+            "optimization=mine",
+            "extends: [common]",
+            r"'extends' is the form of older files: write `defaults: \[NAME@_here_, _self_\]` at the top instead; or",
+        ),
+        ("optimization=mine", "group: {}", "optimization/mine: unknown key 'group'; did you mean 'groups'"),
+        (
+            "optimization/recipe=[mine]",
+            "# @package optimization\nextends: [common]",
+            r"optimization/recipe/mine: 'extends' is the form of older files: write `defaults: \[NAME, _self_\]`",
+        ),
+        ("optimization/recipe=[mine]", "groups: {}", "file begins with the line `# @package optimization`"),
+    ],
+)
+def test_what_a_file_of_somebody_has_wrong_is_told(tmp_path: Path, option: str, head: str, said: str) -> None:
+    name = "recipe/mine.yaml" if "recipe" in option else "mine.yaml"
+    path = tmp_path / "optimization" / name
+    path.parent.mkdir(parents=True)
+    path.write_text(head + "\n", encoding="utf-8")
+    assert re.search(said, refused(f"hydra.searchpath=[file://{tmp_path}]", option))

@@ -81,7 +81,6 @@ def test_help_names_every_config_group(train: Run) -> None:
         (["--config-dir", "none", "model=custom"], "not found"),
         (["--resolve"], "--resolve flag can only be used"),
         (["model=custom"], "set either 'model.entry'"),
-        (["run", "--", "torchrun", "train.py"], "'turbo-train run -- COMMAND' is not available"),
         (["-m", "optimization.groups.tiny_vla.rope_onc=true,false"], "did you mean 'tiny_vla.rope_once'?"),
     ],
 )  # fmt: skip

@@ -61,7 +61,7 @@ def test_hydra_composes_the_same_groups(both: Path) -> None:
     [
         ("[common]", "yaml:4: a recipe's defaults list says where the recipe itself stands: add _self_"),
         ("[none_such, _self_]", "yaml:4: there is no recipe 'none_such'"),
-        ("['optional x', _self_]", "yaml:4: a recipe's defaults list names recipes, found 'optional x'"),
+        ("['optional x', _self_]", "yaml:4: the list 'defaults' of a recipe names recipes, found 'optional x'"),
         ("[one, _self_]", "recipe 'one' names this one in turn"),
         ("[{override x: y}, _self_]", "'defaults.0' must be a string"),
     ],
@@ -82,3 +82,19 @@ def test_a_fault_is_told_in_the_file_where_it_stands(tmp_path: Path) -> None:
     path = write(tmp_path, "one", "defaults: [fault, _self_]\n")
     with pytest.raises(OptimizationConfigError, match=f"{fault}:4: 'groups.a.b' must be"):
         Recipe.from_file(path)
+
+
+def test_a_recipe_of_the_older_form_is_understood_and_told_how_it_is_written_now(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(tmp_path, "base", "groups: {a: {b: on, c: on}}\n")
+    path = write(tmp_path, "old", "extends: base\ngroups: {a: {c: off}}\n")
+    with caplog.at_level("WARNING"):
+        found = Recipe.from_file(path)
+    assert found.groups == {"a.b": True, "a.c": False}
+    assert [file.name for file in found.files] == ["base.yaml", "old.yaml"]
+    (message,) = (record.getMessage() for record in caplog.records)
+    assert message.endswith("old.yaml:4: 'extends' is the form of older recipes; Hydra's is `defaults: [base, _self_]`")
+    both = write(tmp_path, "both", "extends: base\ndefaults: [base, _self_]\n")
+    with pytest.raises(OptimizationConfigError, match="'extends' and 'defaults' both name recipes"):
+        Recipe.from_file(both)

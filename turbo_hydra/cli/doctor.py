@@ -65,11 +65,11 @@ def facts() -> dict[str, dict[str, Any]]:
 
 
 def _state(catalog: str) -> str:
+    from turbo_hydra.config import load
     from turbo_hydra.engine.errors import TurboHydraError
-    from turbo_hydra.engine.registry import Registry
 
     try:
-        return f"{len(Registry().load(catalog))} groups"
+        return f"{len(load([catalog]).groups)} groups"
     except TurboHydraError as problem:
         return str(problem)
 

@@ -13,6 +13,7 @@ from turbo_hydra.config.fields import did_you_mean
 _UNKNOWN = re.compile(r"Could not override '(?P<key>[^']+)'")
 _AMBIGUOUS = re.compile(r"Ambiguous value for argument '(?P<key>[^=]+)=(?P<value>.*)'\n")
 _TOGGLES = re.compile(r"optimization\.(groups|options)\.(?P<catalog>\w+)=")
+_KEY = re.compile(r"In '(?P<where>[^']+)': ConfigKeyError raised while composing config:\s+Key '(?P<key>[^']+)' not in")
 _MERGING = re.compile(r"Error merging override (?P<override>.*)", re.DOTALL)
 
 
@@ -22,6 +23,9 @@ def sentence(problem: BaseException) -> str:
     unknown = _UNKNOWN.search(text)
     if unknown:
         return f"unknown setting '{unknown['key']}'{did_you_mean(unknown['key'], settings())}"
+    inside = _KEY.match(text)
+    if inside:
+        return _in_file(inside["where"], inside["key"])
     ambiguous = _AMBIGUOUS.match(text)
     if ambiguous:
         key, value = ambiguous["key"], ambiguous["value"]
@@ -44,6 +48,20 @@ def sentence(problem: BaseException) -> str:
     if any("Available options" in line for line in lines):
         return _missing(lines)
     return " ".join(line.strip() for line in lines) or type(problem).__name__
+
+
+def _in_file(where: str, key: str) -> str:
+    """A key of a config file that the settings do not have."""
+    recipe = where.startswith("optimization/recipe/")
+    if key == "extends":
+        form = "[NAME, _self_]" if recipe else "[NAME@_here_, _self_]"
+        other = "" if recipe else "; or take the file as it is, by optimization.config=FILE"
+        return f"{where}: 'extends' is the form of older files: write `defaults: {form}` at the top instead{other}"
+    if recipe and key == "recipe":
+        return f"{where}: a recipe's file begins with the line `# @package optimization`"
+    group = where.partition("/")[0]
+    known = [name.removeprefix(f"{group}.") for name in settings() if name.startswith(f"{group}.")]
+    return f"{where}: unknown key '{key}'{did_you_mean(key, known)}"
 
 
 def settings() -> list[str]:

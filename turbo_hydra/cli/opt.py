@@ -73,13 +73,14 @@ def list_groups(
 ) -> None:
     """List the groups of the installed catalogs: targets, options, purpose, cost, and why they exist."""
     from turbo_hydra.cli import tables
+    from turbo_hydra.config import load
     from turbo_hydra.config.installed import all_catalogs
     from turbo_hydra.engine.registry import Registry
 
     registry, broken = Registry(), []
     for name in catalog or all_catalogs():
         try:
-            registry.load(name)
+            load([name], registry)
         except TurboHydraError as problem:
             broken.append(str(problem))
     groups = list(registry.groups.values())

@@ -4,7 +4,7 @@
 from turbo_hydra.config.catalog import OptimizationConfigCatalog
 from turbo_hydra.config.choose import choose
 from turbo_hydra.config.evidence_file import Evidence
-from turbo_hydra.config.names import check_names, load_catalogs, unmatched
+from turbo_hydra.config.names import check_names, load, load_catalogs, unmatched
 from turbo_hydra.config.parts import Compatibility, Metadata
 from turbo_hydra.config.schema import OptimizationConfig
 
@@ -16,6 +16,7 @@ __all__ = [
     "Evidence",
     "choose",
     "check_names",
+    "load",
     "load_catalogs",
     "unmatched",
 ]

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping
 
 from turbo_hydra.config.fields import did_you_mean
 from turbo_hydra.config.schema import OptimizationConfig
@@ -25,9 +27,21 @@ def load_catalogs(config: OptimizationConfig, registry: Registry | None = None) 
     OptimizationConfigError
         If a catalog cannot be imported.
     """
+    return load(config.catalogs, registry)
+
+
+def load(catalogs: Iterable[str], registry: Registry | None = None) -> Registry:
+    """A registry with the groups of these catalogs; what they print goes to stderr, away from what a machine reads.
+
+    Raises
+    ------
+    OptimizationConfigError
+        If a catalog cannot be imported.
+    """
     registry = registry or Registry()
-    for catalog in config.catalogs:
-        registry.load(catalog)
+    with contextlib.redirect_stdout(sys.stderr):
+        for catalog in catalogs:
+            registry.load(catalog)
     return registry
 
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import logging
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -31,6 +33,8 @@ KIND = "OptimizationRecipe"
 KEYS = ("schema_version", "kind", "metadata", "model", "catalogs", "compatibility", "groups", "options")
 
 
+log = logging.getLogger(__name__)
+
 _NAME = re.compile(r"(?:/optimization/recipe/)?(?P<name>\w[\w-]*)(?:@_here_)?")
 _SELF = "_self_"
 
@@ -53,6 +57,8 @@ class Recipe:
         Group id to whether it is on.
     options : dict
         Group id to options.
+    files : tuple of Path
+        What it was read from: the recipes that it is made of, in the order in which they are merged.
     """
 
     metadata: Metadata = field(default_factory=Metadata)
@@ -61,6 +67,7 @@ class Recipe:
     compatibility: Compatibility = field(default_factory=Compatibility)
     groups: Mapping[str, bool] = field(default_factory=dict)
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    files: tuple[Path, ...] = ()
 
     @classmethod
     def from_file(cls, path: Path) -> Recipe:
@@ -79,7 +86,8 @@ class Recipe:
             cls.from_document(document)  # each on its own, so that a fault is told where it stands
             merged = merge(merged, document.data)
         own = documents[-1]
-        return cls.from_document(Document(merged, str(path), own.lines))
+        files = tuple(Path(document.source) for document in documents)
+        return dataclasses.replace(cls.from_document(Document(merged, str(path), own.lines)), files=files)
 
     @classmethod
     def from_document(cls, document: Document) -> Recipe:
@@ -100,27 +108,41 @@ class Recipe:
 def _documents(file: Path, children: tuple[Path, ...]) -> Iterator[Document]:
     """The recipes of a defaults list and the file itself, in the order in which they are merged."""
     document = read_yaml(file)
-    defaults = Field.root(document)["defaults"]
-    entries = defaults.strings()
-    if entries and _SELF not in entries:
-        raise OptimizationConfigError(
-            f"{defaults.place}: a recipe's defaults list says where the recipe itself stands: add {_SELF}"
-        )
-    own = Document({k: v for k, v in document.data.items() if k != "defaults"}, document.source, document.lines)
+    key, entries = _parents(document)
+    own = Document({k: v for k, v in document.data.items() if k != key}, document.source, document.lines)
     for index, entry in enumerate(entries or (_SELF,)):
         if entry == _SELF:
             yield own
             continue
-        place = document.place(("defaults", str(index)))
+        place = document.place((key, str(index)))
         found = _NAME.fullmatch(entry)
         if found is None:
-            raise OptimizationConfigError(f"{place}: a recipe's defaults list names recipes, found '{entry}'")
+            raise OptimizationConfigError(f"{place}: the list '{key}' of a recipe names recipes, found '{entry}'")
         parent = _recipe(found["name"], file)
         if parent is None:
             raise OptimizationConfigNotFoundError(f"{place}: there is no recipe '{found['name']}' beside {file}")
         if parent in (*children, file):
             raise OptimizationConfigError(f"{place}: recipe '{found['name']}' names this one in turn; break the circle")
         yield from _documents(parent, (*children, file))
+
+
+def _parents(document: Document) -> tuple[str, tuple[str, ...]]:
+    """The key that names other recipes, and what it lists with `_self_` in its place."""
+    root = Field.root(document)
+    defaults, extends = root["defaults"], root["extends"]
+    if extends.value is not None:
+        names = extends.strings(one_is_enough=True)
+        form = f"defaults: [{', '.join((*names, _SELF))}]"
+        if defaults.value is not None:
+            raise OptimizationConfigError(f"{extends.place}: 'extends' and 'defaults' both name recipes; keep `{form}`")
+        log.warning("%s: 'extends' is the form of older recipes; Hydra's is `%s`", extends.place, form)
+        return "extends", (*names, _SELF)
+    entries = defaults.strings()
+    if entries and _SELF not in entries:
+        raise OptimizationConfigError(
+            f"{defaults.place}: a recipe's defaults list says where the recipe itself stands: add {_SELF}"
+        )
+    return "defaults", entries
 
 
 def _recipe(name: str, child: Path) -> Path | None:

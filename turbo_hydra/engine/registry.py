@@ -99,9 +99,10 @@ class Registry:
             importlib.import_module(catalog)
         except DeclarationError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
+            said = " ".join(str(error).split())
             raise OptimizationConfigError(
-                f"catalog '{catalog}' cannot be imported: {type(error).__name__}: {error}"
+                f"catalog '{catalog}' cannot be imported: {type(error).__name__}: {said}"
             ) from error
         prefix = catalog + "."
         found = tuple(
