@@ -18,7 +18,7 @@ from turbo_hydra.engine.evidence import UNSEEN, EvidenceRecord
 SCHEMA_VERSION = "turbo_hydra/evidence/v1"
 KEYS = ("schema_version", "provenance", "targets", "replacements")
 RECORD_KEYS = ("dist", "version", "source", "ast", "chain", "file", "artifact")
-PROVENANCE_KEYS = ("repository", "commit", "recipe_sha256", "generator", "distributions")
+PROVENANCE_KEYS = ("repository", "commit", "recipe_sha256", "catalogs", "generator", "distributions")
 
 _HASH = {key: re.compile(rf"{key}-v1:[0-9a-f]{{64}}") for key in ("source", "ast", "artifact")}
 
@@ -34,8 +34,8 @@ class Evidence:
     replacements : dict
         Group id to the `ast-v1` hash of its replacements.
     provenance : dict
-        Where it was taken: repository, commit, SHA-256 of the recipe, version of the generator, and the distributions
-        that were read from wheels.
+        Where it was taken: repository, commit, SHA-256 of the recipe and of those that it is made of, `ast-v1` hash of
+        each catalog, version of the generator, and the distributions, with the wheels that they were read from.
     """
 
     targets: Mapping[str, tuple[EvidenceRecord, ...]] = field(default_factory=dict)

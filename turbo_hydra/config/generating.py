@@ -24,7 +24,7 @@ from turbo_hydra.config.schema import KIND, SCHEMA_VERSION, OptimizationConfig
 from turbo_hydra.config.taking import distributions, take, with_known_versions
 from turbo_hydra.config.yaml_reader import read_text
 from turbo_hydra.engine.errors import OptimizationConfigError
-from turbo_hydra.engine.objects import replacement_hash
+from turbo_hydra.engine.objects import catalog_hash, replacement_hash
 from turbo_hydra.engine.report import write_text_atomic
 
 
@@ -130,7 +130,8 @@ def generate(request: Request) -> Generated:
         {
             "repository": repository if recipe.model else None,
             "commit": commit if recipe.model else None,
-            "recipe_sha256": hashlib.sha256(request.recipe.read_bytes()).hexdigest(),
+            "recipe_sha256": hashlib.sha256(b"".join(file.read_bytes() for file in recipe.files)).hexdigest(),
+            "catalogs": {name: catalog_hash(name, registry.groups.values()) for name in recipe.catalogs},
             "generator": _version(),
             "distributions": distributions(targets, taken.wheels, before),
         },

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from collections.abc import Iterable
 from typing import Any
 
 from turbo_hydra.engine.canonical import ast_hash
@@ -42,8 +43,21 @@ def replacement_hash(group: Group) -> str | None:
 
     The modules are read, not executed. None where one of them has no source, or none that this Python parses.
     """
+    return _hash_of({member.replacement.rpartition(".")[0] for member in group.members if member.replacement})
+
+
+def catalog_hash(catalog: str, groups: Iterable[Group]) -> str | None:
+    """`ast-v1` hash of the module `catalog` and of those below it that declare these groups; they are read again.
+
+    None where one of them has no source, or none that this Python parses.
+    """
+    below = {group.catalog for group in groups if group.catalog.startswith(f"{catalog}.")}
+    return _hash_of({catalog, *below})
+
+
+def _hash_of(modules: set[str]) -> str | None:
     trees = []
-    for module in sorted({member.replacement.rpartition(".")[0] for member in group.members if member.replacement}):
+    for module in sorted(modules):
         text = _source(module)
         if text is None:
             return None
