@@ -127,6 +127,12 @@ def test_steps_add_up_and_the_slowest_rank_counts() -> None:
     steps = merged(rank_report(0), rank_report(1))["steps"]
     assert (steps["count"], steps["median_ms"], steps["samples_per_s"]) == (20, 11.0, 200.0)
     assert set(steps["ranks"]) == {"0", "1"}
+    one, other = rank_report(0), rank_report(1)
+    one["steps"] |= {"cpu_median_ms": 3.0, "data_wait_share": 0.5, "peak_memory": {"host_bytes": 7, "device": None}}
+    other["steps"] |= {"cpu_median_ms": 4.0, "data_wait_share": 0.1, "peak_memory": {"host_bytes": 9, "device": None}}
+    steps = merged(one, other)["steps"]
+    assert (steps["cpu_median_ms"], steps["data_wait_share"]) == (4.0, 0.5)
+    assert steps["peak_memory"] == {"host_bytes": 9, "device": None}
     assert merged(rank_report(0, steps={}))["steps"] == {}
     partly = rank_report(1)
     partly["steps"]["samples_per_s"] = None

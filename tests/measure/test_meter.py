@@ -552,3 +552,38 @@ def test_settings_that_switch_it_off(tmp_path: Path) -> None:
     meter: Meter | None = install({"enabled": False}, {}, tmp_path)
     assert meter is None
     assert list(tmp_path.iterdir()) == []
+
+
+def test_stop_after_ends_the_script_as_its_own_exit_would(measured: Measured) -> None:
+    model, x, y = model_and_data()
+    optimizer = torch.optim.SGD(model.parameters(), 1e-2)
+    cleaned = []
+
+    def script() -> None:
+        try:
+            for _ in range(10):
+                optimizer.zero_grad()
+                nn.functional.mse_loss(model(x), y).backward()
+                optimizer.step()
+        finally:
+            cleaned.append(True)
+
+    with measured({"stop_after": 3}) as metered, pytest.raises(SystemExit) as ended:
+        script()
+    assert ended.value.code == 0
+    assert [row.step for row in metered.rows] == [0, 1, 2]
+    assert all(row.loss is not None for row in metered.rows)
+    assert cleaned
+    assert metered.meter.summary()["problem"] is None
+
+
+def test_tokens_of_a_step(measured: Measured) -> None:
+    model, x, y = model_and_data()
+    optimizer = torch.optim.SGD(model.parameters(), 1e-2)
+    with measured(model={"batch": {"samples": "batch-size", "tokens": 151}, "args": {"batch-size": 4}}) as metered:
+        for _ in range(3):
+            nn.functional.mse_loss(model(x), y).backward()
+            optimizer.step()
+    assert [(row.samples, row.tokens) for row in metered.rows] == [(4, 604)] * 3
+    summary = metered.meter.summary()
+    assert summary["tokens_per_s"] == pytest.approx(151 * summary["samples_per_s"])

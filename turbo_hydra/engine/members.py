@@ -9,6 +9,7 @@ import types
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from turbo_hydra.engine.around import surrounded
 from turbo_hydra.engine.checks import Check, check_evidence
 from turbo_hydra.engine.declarations import Group, Member, Place
 from turbo_hydra.engine.dispatch import dispatcher
@@ -264,6 +265,8 @@ class PreparedMember:
         self.hits = Hits() if count else None
         condition = self._condition if self.member.runtime_condition else None
         beside = self.shadow(original, made) if self.shadow is not None and self.hits is not None else None
+        if self.hits is not None and not self.member.observer:
+            beside = surrounded(self.label, beside or made) or beside
         chosen = dispatcher(original, made, hits=self.hits, condition=condition, label=self.label, eager=beside)
         return in_kind_of(original_raw, chosen)
 

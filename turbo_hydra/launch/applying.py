@@ -43,6 +43,10 @@ def apply_job(job: Job, rank: int, log_report: bool, metered: bool = False) -> O
     registry = load_catalogs(config)
     if metered:
         registry.load(OBSERVERS)
+    if metered and job.measure.get("profile"):
+        from turbo_hydra.measure import ranges
+
+        ranges.install()
     return api.apply_config(
         config,
         run_id=job.run_id,

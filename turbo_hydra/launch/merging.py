@@ -228,12 +228,26 @@ def _steps(by_rank: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
     return {
         "count": None if count is None else int(count),
         "median_ms": over("median_ms", max),
+        "cpu_median_ms": over("cpu_median_ms", max),
         "samples_per_s": over("samples_per_s", sum),
+        "tokens_per_s": over("tokens_per_s", sum),
+        "data_wait_share": over("data_wait_share", max),
+        "peak_memory": _peaks(found.values()),
         "first_loss": first.get("first_loss"),
         "last_loss": first.get("last_loss"),
         "time_to_first_step_s": over("time_to_first_step_s", max),
         "ranks": {str(rank): steps for rank, steps in found.items()},
     }
+
+
+def _peaks(found: Iterable[Mapping[str, Any]]) -> dict[str, int | None]:
+    """The largest of each kind of memory that a rank took."""
+    kinds: dict[str, int | None] = {}
+    for steps in found:
+        for kind, value in (steps.get("peak_memory") or {}).items():
+            known = [number for number in (kinds.get(kind), value) if number is not None]
+            kinds[kind] = max(known) if known else None
+    return kinds
 
 
 def own_status(job: Job, status: int) -> int:

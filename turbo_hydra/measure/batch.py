@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many samples one step holds, as the model's configuration says."""
+"""How many samples and tokens one step holds, as the model's configuration says."""
 
 from __future__ import annotations
 
@@ -10,8 +10,18 @@ from typing import Any
 _log = logging.getLogger(__name__)
 
 
+def tokens_per_step(model: Mapping[str, Any], argv: Sequence[str]) -> int | None:
+    """Resolve `model.batch.tokens`: tokens a sample, times the samples; None if the configuration does not say."""
+    batch = model.get("batch")
+    if not isinstance(batch, Mapping) or batch.get("tokens") is None:
+        return None
+    samples = samples_per_step(model, argv)
+    each = samples_per_step({**model, "batch": batch["tokens"]}, argv)
+    return None if samples is None or each is None else samples * each
+
+
 def samples_per_step(model: Mapping[str, Any], argv: Sequence[str]) -> int | None:
-    """Resolve `model.batch`.
+    """Resolve `model.batch`, or `model.batch.samples` where it also says the tokens of a sample.
 
     Parameters
     ----------
@@ -26,6 +36,8 @@ def samples_per_step(model: Mapping[str, Any], argv: Sequence[str]) -> int | Non
         None if the configuration does not say, or names an argument that was not given, with a warning.
     """
     batch = model.get("batch")
+    if isinstance(batch, Mapping):
+        batch = batch.get("samples")
     if batch is None:
         return None
     if not isinstance(batch, str):

@@ -28,6 +28,7 @@ class History:
         self._device_ms = array("d")
         self._data_ms = array("d")
         self._samples = array("d")
+        self._tokens: int | None = None
         self._disturbed = array("b")
         self._skipped = 0
         self._compiled = 0
@@ -43,6 +44,7 @@ class History:
             self._device_ms.append(_number(row.device_ms))
             self._data_ms.append(_number(row.data_ms))
             self._samples.append(_number(row.samples))
+            self._tokens = row.tokens if row.tokens is not None else self._tokens
             self._disturbed.append(row.compiled or row.profiled)
             self._skipped += row.skipped
             self._compiled += row.compiled
@@ -105,6 +107,7 @@ class History:
             "device_median_ms": median(device) if device else None,
             "samples_per_step": held,
             "samples_per_s": 1000 * held / typical if held and typical else None,
+            "tokens_per_s": 1000 * self._tokens / typical if self._tokens and typical else None,
             "data_wait_share": waited / math.fsum(times[index] for index in waits) if waits else None,
             "warmup": {"steps": warmup, "ms": math.fsum(_seen(self._ms, range(warmup)))},
         }

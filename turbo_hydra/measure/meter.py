@@ -26,7 +26,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from turbo_hydra.measure import compiling, device, observers
-from turbo_hydra.measure.batch import samples_per_step
+from turbo_hydra.measure.batch import samples_per_step, tokens_per_step
 from turbo_hydra.measure.boundaries import StepBoundaries
 from turbo_hydra.measure.history import History
 from turbo_hydra.measure.memory import peak_device_bytes, peak_host_bytes
@@ -101,9 +101,12 @@ class _Ended:
 class Meter:
     """Counts and times steps until closed; made by `install`."""
 
-    def __init__(self, settings: MeasureSettings, samples: int | None, folder: Path, rank: int) -> None:
+    def __init__(
+        self, settings: MeasureSettings, samples: int | None, folder: Path, rank: int, tokens: int | None = None
+    ) -> None:
         self._settings = settings
         self._samples = samples
+        self._tokens = tokens
         self._rank = rank
         self._writers = open_writers(settings.writers, folder)
         self._progress = open_progress(settings.progress, settings.progress_interval, rank)
@@ -267,6 +270,7 @@ class Meter:
             cpu_ms=None if self._last_end is None else (cpu - self._last_cpu) / 1e6,
             data_ms=None if step.data_ns is None else step.data_ns / 1e6,
             samples=self._samples,
+            tokens=self._tokens,
             skipped=skipped,
             compiled=graphs != self._graphs,
         )
@@ -392,7 +396,11 @@ def install(settings: Mapping[str, Any], model: Mapping[str, Any], rank_dir: Pat
     if not checked.enabled:
         return None
     rank = os.environ.get("RANK", "0")
-    return Meter(checked, samples_per_step(model, sys.argv[1:]), rank_dir, int(rank) if rank.isdigit() else 0)
+    number = int(rank) if rank.isdigit() else 0
+    arguments = sys.argv[1:]
+    return Meter(
+        checked, samples_per_step(model, arguments), rank_dir, number, tokens=tokens_per_step(model, arguments)
+    )
 
 
 # A forked DataLoader worker, or a forked child that trains by itself, must not write into its parent's files.

@@ -39,6 +39,8 @@ class StepRow:
         What `clip_grad_norm_` returned.
     samples : int or None
         As the model's configuration says.
+    tokens : int or None
+        Likewise.
     skipped : bool
         A `GradScaler` left the update out.
     compiled : bool
@@ -59,6 +61,7 @@ class StepRow:
     losses: list[float] | None = None
     grad_norm: float | None = None
     samples: int | None = None
+    tokens: int | None = None
     skipped: bool = False
     compiled: bool = False
     profiled: bool = False
