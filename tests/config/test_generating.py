@@ -146,7 +146,7 @@ def test_a_tree_that_is_not_clean_is_refused_and_what_may_lie_there_can_be_named
         ),
         ("norm: off", "norm: on, norm_again: on", "'demo.norm' .* and group 'demo.norm_again' .* different changes"),
         ("norm: off", "norm: on, whole: on", "replaces the class that the second changes"),
-        ("norm: off", "reaching: on", r"demo_reaching\.py:1: the replacement of group 'demo.reaching' uses 'demo_cat"),
+        ("norm: off", "reaching: on", r"demo_reaching\.py:4: the replacement of group 'demo.reaching' uses 'demo_cat"),
         ("demo_catalog]", "no_such_catalog]", "catalog 'no_such_catalog' cannot be imported: ModuleNotFoundError"),
         ("recipe/v1", "recipe/v2", r"recipe\.yaml:2: 'schema_version' must be"),
         (

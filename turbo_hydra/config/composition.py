@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from turbo_hydra.config.fields import did_you_mean
 from turbo_hydra.config.static.reader import StaticReader
-from turbo_hydra.config.static.things import Defined, Module
+from turbo_hydra.config.static.things import Defined
+from turbo_hydra.config.static.uses import uses
 from turbo_hydra.engine.declarations import Group, Member
-from turbo_hydra.engine.definitions import Definition
 from turbo_hydra.engine.errors import OptimizationConfigError
 from turbo_hydra.engine.order import execution_order
 from turbo_hydra.engine.registry import Registry
@@ -121,38 +120,16 @@ def reaches(groups: Sequence[Group], reader: StaticReader) -> list[str]:
     said = []
     for group in groups:
         own = {member.replacement for member in group.members}
-        for name in sorted({path.rpartition(".")[0] for path in own}):
-            module = reader.names.module(name)
-            if module is None or module.index is None:
-                continue
-            foreign = {
-                path.rpartition(".")[2] for path in owners if path.rpartition(".")[0] == name and path not in own
-            }
-            for line, path in _uses(module, module.index.tree.body, reader, foreign):
-                other = owners.get(path)
-                if other is not None and path not in own:
+        for path in sorted(own):
+            thing = reader.names.resolve(path)
+            for file, line, used in uses(thing, reader) if isinstance(thing, Defined) else ():
+                other = owners.get(used)
+                if other is not None and used not in own:
                     said.append(
-                        f"{module.file.file}:{line}: the replacement of group '{group.id}' uses '{path}', that of "
+                        f"{file}:{line}: the replacement of group '{group.id}' uses '{used}', that of "
                         f"group '{other[0].id}'; call its target '{other[1].target}'"
                     )
     return list(dict.fromkeys(said))
-
-
-def _uses(
-    module: Module, body: Iterable[ast.stmt], reader: StaticReader, left_out: set[str]
-) -> Iterator[tuple[int, str]]:
-    """Lines and full names of what the statements import and use; definitions called as in `left_out` are skipped."""
-    for statement in body:
-        if isinstance(statement, Definition) and statement.name in left_out:
-            continue
-        for node in ast.walk(statement):
-            if isinstance(node, ast.ImportFrom):
-                base = reader.names.absolute(module, "." * node.level + (node.module or ""))
-                yield from ((node.lineno, f"{base}.{item.name}") for item in node.names)
-            elif isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
-                path = reader.names.dotted(module, node)
-                if path is not None:
-                    yield node.lineno, path
 
 
 def site_key(path: str, reader: StaticReader) -> tuple[str, bool]:
