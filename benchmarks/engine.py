@@ -55,8 +55,8 @@ def measure_apply(targets: int, modules: int, name: str) -> dict[str, float]:
     folder = Path(name)
     sys.path.insert(0, name)
     paths = target_paths(targets, modules)
-    for module in range(modules):
-        __import__(f"bench_{module}")
+    for number in range(modules):
+        __import__(f"bench_{number}")
     evidence = {}
     indexes: dict[str, SourceIndex] = {}
     for path in paths:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run by test_isolation in a process of its own: `python isolated.py CONFIG [FOLDER...]`.
 
-Applies each group of a config's catalogs alone, compares `vars()` of all loaded modules and classes before and after, takes
-the group back and compares again; prints one JSON object.
+Applies each group of a config's catalogs alone, compares `vars()` of all loaded modules and classes before and after,
+takes the group back and compares again; prints one JSON object.
 """
 
 from __future__ import annotations

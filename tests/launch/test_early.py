@@ -15,7 +15,8 @@ SCRIPT = """
 import os, pathlib
 agent = pathlib.Path("/proc", str(os.getppid()))
 line = (agent / "cmdline").read_text().split("\\0")
-print("early" if "--early" in line else "fresh", os.environ.get("NAME"), b"\\0NAME=" in (agent / "environ").read_bytes())
+from_the_start = b"\\0NAME=" in (agent / "environ").read_bytes()
+print("early" if "--early" in line else "fresh", os.environ.get("NAME"), from_the_start)
 """
 
 

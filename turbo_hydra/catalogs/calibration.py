@@ -2,7 +2,8 @@
 """A group that changes nothing: what a sweep says of it shows what the sweep's other verdicts are worth.
 
 No config has it on. Beside a config: `optimization.catalogs=[..., turbo_hydra.catalogs.calibration]`,
-`optimization.groups.calibration.nothing=true`, and `optimization.force=[calibration.nothing]`, since it has no evidence.
+`optimization.groups.calibration.nothing=true`, and `optimization.force=[calibration.nothing]`, since it has no
+evidence.
 """
 
 from __future__ import annotations
