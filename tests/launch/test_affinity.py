@@ -240,9 +240,9 @@ def test_a_machine_without_devices(tmp_path: Path) -> None:
 
 BIND = """
 import json, os, sys
-from turbo_hydra.launch import affinity
+from turbo_hydra.launch import binding
 environment = {"LOCAL_RANK": sys.argv[2], "LOCAL_WORLD_SIZE": "2"}
-print(json.dumps(affinity.bind({"affinity": json.loads(sys.argv[1])}, environment)))
+print(json.dumps(binding.bind({"affinity": json.loads(sys.argv[1])}, environment)))
 """
 
 

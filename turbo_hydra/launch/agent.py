@@ -21,6 +21,7 @@ from turbo_hydra.engine.errors import TurboHydraError
 from turbo_hydra.launch import (
     affinity,
     arguments,
+    binding,
     caches,
     devices,
     early,
@@ -83,7 +84,7 @@ def main(job_path: str, *placed: str) -> int:
         prepared = caches.prepare(job.runtime, job.cwd, os.environ)
         for warning in [*choice.warnings, *prepared.warnings]:
             watching.say(warning)
-        os.environ[affinity.PARENT_VARIABLE] = topology.text(os.sched_getaffinity(0))
+        os.environ[binding.PARENT_VARIABLE] = topology.text(os.sched_getaffinity(0))
         try:
             record = _Record(job, nodes.begin_record(job, choice))
             return _launch(job, ranks, choice, record) if job.command is None else _run_command(job, record)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from turbo_hydra.engine.errors import OptimizationRollbackError, StrictStop, TurboHydraError
 from turbo_hydra.launch import (
-    affinity,
     arguments,
+    binding,
     caches,
     environment,
     failures,
@@ -95,7 +95,7 @@ def _begin(job: Job, rank: int, namespace: dict[str, Any], report: RankReport) -
     """Put everything in place that the script would find under plain python, apply, and start metering."""
     _log_to_stderr(rank)
     environment.apply(job.runtime, os.environ, in_rank=True)
-    report.bound = affinity.bind(job.runtime, os.environ)
+    report.bound = binding.bind(job.runtime, os.environ)
     for warning in report.bound["warnings"]:
         logging.getLogger("turbo_hydra").warning("%s", warning)
     caches.for_rank(os.environ)
