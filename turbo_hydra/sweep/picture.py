@@ -94,17 +94,21 @@ def _fill(figure: Any, bars: list[Mapping[str, Any]], data: Mapping[str, Any]) -
         if gain["low"] is not None:
             low, high = 100 * (gain["low"] - 1), 100 * (gain["high"] - 1)
             axes.plot([low, high], [place, place], color=colour, linewidth=1.6, solid_capstyle="butt", zorder=3)
-            for end in (low, high):
-                axes.plot([end, end], [place - 0.13, place + 0.13], color=colour, linewidth=1.6, zorder=3)
+            for end, edge, arrow in ((low, limit[0], "<"), (high, limit[1], ">")):
+                if limit[0] <= end <= limit[1]:
+                    axes.plot([end, end], [place - 0.13, place + 0.13], color=colour, linewidth=1.6, zorder=3)
+                else:  # it goes on beyond the picture
+                    axes.plot(edge, place, marker=arrow, color=colour, markersize=6, clip_on=False, zorder=3)
         axes.plot(middle, place, marker=marker, color=colour, markersize=6, markeredgecolor="white", zorder=4)
         axes.annotate(
-            f"{middle:+.1f} %",
+            f"{middle:+.1f} %".replace("-", "\N{MINUS SIGN}"),
             (1.0, place),
             xycoords=("axes fraction", "data"),
             xytext=(6, 0),
             textcoords="offset points",
             va="center",
             ha="left",
+            fontweight="bold" if verdict["verdict"] == "keep" else "normal",
             color="#333333",
             fontsize=8,
         )
@@ -146,7 +150,7 @@ def _limits(bars: list[Mapping[str, Any]]) -> tuple[float, float]:
         gain = verdict["gain"]
         ends += [100 * (number - 1) for number in (gain["value"], gain["low"], gain["high"]) if number is not None]
     # A first look at a noisy machine has intervals of hundreds of percent: bars must stay readable.
-    widest = max(10.0, 2.5 * max(abs(100 * (verdict["gain"]["value"] - 1)) for verdict in bars))
+    widest = max(10.0, 1.6 * max(abs(100 * (verdict["gain"]["value"] - 1)) for verdict in bars))
     low, high = max(min(ends), -widest), min(max(ends), widest)
     pad = 0.05 * (high - low)
     return low - pad, high + pad
