@@ -104,6 +104,12 @@ def test_keys_of_files() -> None:
     assert set(evidence_file.RECORD_KEYS) == {"dist", "version", "source", "ast", "chain", "file", "artifact"}
 
 
+def test_the_page_for_developers_lists_every_key_of_the_files() -> None:
+    page = (CONF.parent / "docs" / "optimization-config.md").read_text(encoding="utf-8")
+    keys = {*schema.KEYS, *recipe.KEYS, *evidence_file.KEYS, *evidence_file.RECORD_KEYS, *evidence_file.PROVENANCE_KEYS}
+    assert [key for key in sorted(keys) if f"`{key}" not in page] == []
+
+
 def test_the_composed_node_is_the_file_format_and_the_file_to_take() -> None:
     composed = set(OmegaConf.to_container(hydra_schema())["optimization"])  # type: ignore[call-overload, index]
     assert composed - {"config"} == set(schema.KEYS) - {"extends"}

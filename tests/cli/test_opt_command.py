@@ -188,11 +188,15 @@ def test_what_is_no_report_is_one_sentence(opt: Run, tmp_path: Path, content: st
 
 
 def test_doctor_tells_versions_and_no_secrets(opt: Run) -> None:
-    done = opt("doctor", "--json", TORCH_SECRET_TOKEN="abcdef123", NCCL_DEBUG="INFO")
+    proxy = "https://me:abcdef123@example.org/x"
+    done = opt("doctor", "--json", TORCH_SECRET_TOKEN="abcdef123", NCCL_DEBUG="INFO", TORCH_MIRROR=proxy)
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stdout)
     assert facts["versions"]["hydra-core"].startswith("1.")
     assert facts["environment"]["NCCL_DEBUG"] == "INFO"
+    assert facts["environment"]["TORCH_MIRROR"] == "https://***@example.org/x"
+    assert facts["entry points"]["hydra.plugins: torchrun_launcher"]
+    assert {"of runs", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"} <= set(facts["caches"])
     assert "abcdef123" not in done.stdout
     assert facts["catalogs"]["turbo_hydra.catalogs.torch"].endswith("groups")
 
@@ -207,3 +211,38 @@ def test_help(opt: Run, arguments: list[str]) -> None:
 @pytest.mark.parametrize("arguments", [["generate"], ["nothing"], ["check", "f.yaml"]])
 def test_missing_and_unknown_words_are_wrong_use(opt: Run, arguments: list[str]) -> None:
     assert opt(*arguments).returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("raise RuntimeError('no such\\nluck')", "RuntimeError: no such luck"),
+        ("import sys; sys.exit(0)", "SystemExit: 0"),
+        ("def f(:", "SyntaxError: invalid syntax"),
+        ("import none_such", "ModuleNotFoundError: No module named 'none_such'"),
+    ],
+)
+def test_a_catalog_that_cannot_be_imported_is_1_in_validate_and_2_in_generate(
+    opt: Run, tmp_path: Path, example: str, body: str, said: str
+) -> None:
+    (tmp_path / "their_catalog.py").write_text(body + "\n", encoding="utf-8")
+    (tmp_path / "f.yaml").write_text(HEADER + "catalogs: [their_catalog]\n", encoding="utf-8")
+    recipe = "schema_version: turbo_hydra/recipe/v1\nkind: OptimizationRecipe\ncatalogs: [their_catalog]\n"
+    (tmp_path / "r.yaml").write_text(recipe, encoding="utf-8")
+    validated = opt("validate", "f.yaml", PYTHONPATH=str(tmp_path))
+    generated = opt("generate", "--recipe", "r.yaml", "--repo", example, "--output", "o.yaml", PYTHONPATH=str(tmp_path))
+    assert (validated.returncode, generated.returncode) == (1, 2)
+    for done in (validated, generated):
+        (sentence,) = done.stderr.splitlines()
+        assert f"catalog 'their_catalog' cannot be imported: {said}" in sentence
+    assert not (tmp_path / "o.yaml").exists()
+
+
+def test_what_a_catalog_prints_is_not_what_a_machine_reads(opt: Run, tmp_path: Path) -> None:
+    catalog = (
+        "from turbo_hydra import group, replace\nprint('noise')\ngroup('loud.one', replace('json.dumps', 'a.b'))\n"
+    )
+    (tmp_path / "loud.py").write_text(catalog, encoding="utf-8")
+    done = opt("list", "--json", "--catalog", "loud", PYTHONPATH=str(tmp_path))
+    assert json.loads(done.stdout)[0]["id"] == "loud.one"
+    assert "noise" in done.stderr

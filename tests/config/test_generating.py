@@ -373,3 +373,43 @@ def test_what_is_no_range_is_one_sentence(project: Project, commits: str) -> Non
     make(project)
     with pytest.raises(OptimizationConfigError, match=r"--range takes two commits|git (log|rev-parse) in"):
         walk(OptimizationConfig.from_file(project.output), project.repo, commits)
+
+
+def test_a_merge_is_told_for_what_it_has_from_none_of_its_parents(project: Project) -> None:
+    make(project)
+    start = project.commit
+    branch = project.git("rev-parse", "--abbrev-ref", "HEAD").strip()
+    project.git("checkout", "-qb", "side")
+    project.edit("return x + 1", "return x + 2")
+    project.git("checkout", "-q", branch)
+    project.edit("return x / 2", "return x / 3")
+    project.git("merge", "-q", "side", "-m", "merged")
+    drift = walk(OptimizationConfig.from_file(project.output), project.repo, f"{start}..HEAD", entry="train.py")
+    assert drift.commits == 3
+    assert sorted(item.target for item in drift.changes) == [
+        "demo_model.layers.Block.forward",
+        "demo_model.layers.Block.norm",
+    ]
+
+
+def test_live_evidence_tells_what_is_absent_from_what_cannot_be_imported(project: Project) -> None:
+    make(project)
+    project.edit("def forward(self", "def forwards(self")
+    assert statuses(checked(project, static=False))["demo_model.layers.Block.forward"] == "absent"
+    with pytest.raises(OptimizationConfigError, match=r"^target 'demo_model\.layers\.Block\.forward' does not exist"):
+        make(project, static=False, force=True)
+    project.edit("import functools", "import functools, no_such_module")
+    result = checked(project, static=False)
+    found = {item.target: item for item in result.targets}["demo_model.layers.Block.forward"]
+    assert (found.status, found.detail) == ("unreadable", "ModuleNotFoundError: No module named 'no_such_module'")
+    assert not result.matches
+
+
+def test_the_repository_may_be_named_from_where_the_user_stands(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project.repo.parent)
+    make(project)
+    static = project.output.with_name("out.evidence.json").read_bytes()
+    generate(Request(project.recipe, Path("demo"), project.output, commit=project.commit, force=True, entry="train.py"))
+    assert project.output.with_name("out.evidence.json").read_bytes() == static

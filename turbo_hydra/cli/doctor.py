@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,11 @@ from turbo_hydra.config.catalog import OptimizationConfigCatalog
 from turbo_hydra.config.installed import ENTRY_POINTS as CATALOGS
 from turbo_hydra.config.installed import all_catalogs
 from turbo_hydra.engine.distributions import installed_version
+from turbo_hydra.launch.caches import VARIABLES, default_folder
 from turbo_hydra.launch.secrets import HIDDEN, is_secret
 
+# In an address, what stands before the host.
+_CREDENTIALS = re.compile(r"(\w+://)[^/@\s]*@")
 DISTRIBUTIONS = (
     *("turbo_hydra", "hydra-core", "omegaconf", "torch", "triton", "numpy", "transformers", "lightning", "mmcv-full"),
     *("rich", "typer", "packaging", "platformdirs", "filelock", "matplotlib"),
@@ -55,9 +59,12 @@ def facts() -> dict[str, dict[str, Any]]:
             for group in (CATALOGS, CONFIGS, "hydra.plugins")
             for entry in importlib.metadata.entry_points(group=group)
         },
-        "caches": {name: os.environ.get(name, "not set") for name in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")},
+        "caches": {
+            "of runs": str(default_folder()),
+            **{name: os.environ.get(name, "not set") for name in VARIABLES},
+        },
         "environment": {
-            name: HIDDEN if is_secret(name) else value
+            name: HIDDEN if is_secret(name) else _CREDENTIALS.sub(rf"\g<1>{HIDDEN}@", value)
             for name, value in sorted(os.environ.items())
             if name.startswith(PREFIXES)
         },
