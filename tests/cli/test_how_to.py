@@ -77,7 +77,7 @@ def test_the_page_works_from_its_first_command_to_its_last(tmp_path: Path, envir
         "net.yaml: 1 groups, 1 evidence records",
         "net.yaml: valid, 1 groups",
         "matches: 1 match",
-        "applied=1 skipped=0 blocked=0",
+        "applied=1 skipped=2 blocked=0",
         "does not match: 1 changed",
         "sum in double precision",
         "+    rows = [x[..., max(0, i + 1 - width) : i + 1].double().mean(-1) for i in range(x.shape[-1])]",
