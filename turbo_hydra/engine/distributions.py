@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
+import inspect
 import sys
 
 from packaging.version import InvalidVersion, Version
@@ -32,4 +33,12 @@ def distribution_of(module: str) -> str | None:
 
 @functools.cache
 def _distributions() -> dict[str, str]:
-    return {top: names[0] for top, names in importlib.metadata.packages_distributions().items()}
+    found = {top: names[0] for top, names in importlib.metadata.packages_distributions().items()}
+    if sys.version_info < (3, 11):
+        # Python 3.10 looks at a file that not every build tool writes.
+        for dist in importlib.metadata.distributions():
+            for file in () if dist.read_text("top_level.txt") else dist.files or ():
+                top = file.parts[0] if len(file.parts) > 1 else inspect.getmodulename(file.name)
+                if top and top.isidentifier():
+                    found.setdefault(top, dist.metadata["Name"])
+    return found
