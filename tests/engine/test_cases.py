@@ -492,7 +492,7 @@ def test_two_paths_to_torch_s_clipping_are_one_target(lab: Lab, torch: Any) -> N
     assert [item.groups for item in made.conflicts] == [("lab.a", "lab.b")]
 
 
-def test_an_optimizer_class_that_grew_its_own_step_is_told(lab: Lab) -> None:
+def test_an_optimizer_class_that_grew_its_own_step_is_told(lab: Lab, torch: Any) -> None:
     code = dedent(
         """
         import torch
