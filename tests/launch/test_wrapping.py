@@ -88,7 +88,7 @@ def test_plain_python(launching: Launching) -> None:
     told = found(launching)
     assert told["fused"] is True
     assert (told["arguments"], told["file"], told["name"]) == (["cfg.py", "--x=1"], str(script), "__main__")
-    assert (told["safe_path"], told["first"]) == (None, str(script.parent))
+    assert (told["safe_path"], told["first"]) == (os.environ.get("PYTHONSAFEPATH"), str(script.parent))
     assert told["tool"] == "False False"
     assert {entry["group"]: entry["status"] for entry in ran.report["execution"]}["torch.fused_adamw"] == "applied"
     assert [rank["status"] for rank in ran.report["ranks"]] == ["succeeded"]
