@@ -19,6 +19,18 @@ if TYPE_CHECKING:
 
 TEXT = "def f(x):\n    return x * 2\n"
 
+WRAPS = """
+    def plus(original, options):
+        def g(x):
+            return original(x) + 1
+        return g
+
+    def times(original, options):
+        def g(x):
+            return original(x) * 2
+        return g
+"""
+
 
 @pytest.fixture
 def late(make_lab: Callable[[], Lab]) -> Lab:
@@ -69,6 +81,30 @@ def test_what_depends_on_a_late_group_goes_with_it(late: Lab) -> None:
     late.load("plugin")
     assert (late.status("base"), late.status()) == ("rolled_back", "rolled_back")
     assert late.get("lib.g")(1) == 1
+
+
+def test_a_site_that_another_group_wraps_by_now_is_left_alone_and_told(late: Lab) -> None:
+    late.write("plugin", "def f(x):\n    return x * 7\n")
+    late.write("wraps", WRAPS)
+    late.group("it", late.wrap("lib.g", "wraps.plus", stack=True), late.replace("plugin.f", "new.f", late=True))
+    late.group("above", late.wrap("lib.g", "wraps.times", stack=True))
+    late.record("lib.g")
+    late.apply()
+    late.load("plugin")
+    assert late.get("lib.g")(1) == 4, "taking the lower wrap out would drop the upper one"
+    assert (late.status(), late.status("above")) == ("failed", "applied")
+
+
+def test_a_change_that_another_group_shares_stays_when_the_first_is_rolled_back(late: Lab) -> None:
+    late.write("plugin", "def f(x):\n    return x * 7\n")
+    late.group("it", late.replace("lib.g", "new.f"), late.replace("plugin.f", "new.f", late=True))
+    late.group("same", late.replace("lib.g", "new.f"))
+    late.record("lib.g")
+    late.apply()
+    late.load("plugin")
+    assert late.get("lib.g")(1) == 10
+    assert (late.status(), late.status("same")) == ("rolled_back", "applied")
+    assert late.hits("same") == (1, 0)
 
 
 def test_a_strict_run_ends_where_a_late_target_differs(late: Lab) -> None:

@@ -112,7 +112,7 @@ class Engine:
         below = self._installed.get(member.site.key, [])
         twin = next((item for item, _ in below if identical(item, member)), None)
         if twin is not None:
-            member.shared_with, member.hits = twin.group.id, twin.hits
+            member.share(twin)
             return []
         member.shared_with = None
         site = member.site
@@ -221,7 +221,23 @@ class Engine:
             if other.status == "applied" and id in other.prepared.group.depends_on:
                 other.prepared.reasons.append("dependency_rolled_back")
                 self._take_back_with_dependents(other, f"'{id}', which it depends on, was rolled back")
-        self._take_back(outcome, "rolled_back", error)
+        above = covered({id: outcome.transaction}).get(id)
+        if above is None:
+            self._take_back(outcome, "rolled_back", error)
+            self._take_over(id)
+        else:
+            outcome.status = "failed"
+            outcome.error = f"{error}; '{above.site.path}' stays, since it is wrapped by {above.site.read()!r} by now"
+
+    def _take_over(self, id: str) -> None:
+        """Let groups that shared a change of the group `id`, which is rolled back, make it themselves."""
+        for outcome in self.outcomes.values():
+            sharing = [member for member in outcome.prepared.members if member.shared_with == id]
+            if outcome.status == "applied":
+                for member in sharing:
+                    for _, site, value in self._plan_writes(member):
+                        outcome.transaction.write(site, value)
+                        self._installed.setdefault(site.key, []).append((member, value))
 
     def undo(self) -> list[str]:
         """Take all groups back, the last first.

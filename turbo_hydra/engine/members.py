@@ -148,6 +148,10 @@ class PreparedMember:
         if self._replacement is not None:
             self.build(self.site.raw, count=selection.counts and not self.member.observer)
 
+    def share(self, twin: PreparedMember) -> None:
+        """Let the change that `twin` has made be this member's too; should it have to make its own, it is built anew."""
+        self.shared_with, self.hits, self._built = twin.group.id, twin.hits, None
+
     def resolve_late(self, selection: Selection, reader: LiveReader) -> None:
         """What `prepare` does, once a pending target has come into being."""
         self.pending = False
