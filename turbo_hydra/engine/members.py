@@ -149,7 +149,7 @@ class PreparedMember:
             self.build(self.site.raw, count=selection.counts and not self.member.observer)
 
     def share(self, twin: PreparedMember) -> None:
-        """Let the change that `twin` has made be this member's too; should it have to make its own, it is built anew."""
+        """Let the change that `twin` has made be this member's too; a change of its own would be built anew."""
         self.shared_with, self.hits, self._built = twin.group.id, twin.hits, None
 
     def resolve_late(self, selection: Selection, reader: LiveReader) -> None:
