@@ -28,7 +28,11 @@ def result(row: Any, ms: float, **more: Any) -> Result:
 
 
 def run(
-    made: Design, gain: float, rounds: int = 6, settings: AblationSettings | None = None, **change: Any
+    made: Design,
+    gain: float,
+    rounds: int = 6,
+    settings: AblationSettings | None = None,
+    change: dict[str, Any] | None = None,
 ) -> Judgement:
     """Rows with all groups on are faster by `gain`; `change` maps a row's name to what is different in its results."""
     results = {}

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 import io
 import json
 import math
@@ -34,8 +35,10 @@ def data(rounds: int = 3, **failed: str) -> dict[str, Any]:
             ms = 100 * (1 + 0.001 * ((7 * number + 3 * place) % 5))
             for id, factor in SLOWER.items():
                 ms *= 1.0 if id in row.on else factor
-            hits = {id: {"status": "applied", "reasons": [], "calls": 0 if id == "x.unused" else 4} for id in row.on}
-            loss = [1.0, 0.5 if "x.wrong" in row.on else math.inf]
+            hits: dict[str, Any] = {
+                id: {"status": "applied", "reasons": [], "calls": 0 if id == "x.unused" else 4} for id in row.on
+            }
+            loss: list[float | None] = [1.0, 0.5 if "x.wrong" in row.on else math.inf]
             reason = failed.get(row.name.replace(" ", "_"))
             results[row.name, number] = (
                 Result("failed", reason)
@@ -124,7 +127,7 @@ def test_the_colours_of_verdicts_are_told_apart_in_grey_by_shape() -> None:
 def test_without_matplotlib_there_is_a_sentence_and_all_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(picture.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     said = files.write(tmp_path, data())
     assert said is not None
     assert "turbo_hydra[plot]" in said
