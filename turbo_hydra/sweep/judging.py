@@ -230,13 +230,20 @@ class _Judge:
 
     def _look(self, look: int) -> None:
         """Decide what can be decided after this many rounds."""
-        families: dict[bool, dict[str, float]] = {True: {}, False: {}}
+        families: dict[str, dict[str, float]] = {"group": {}, "interaction": {}}
+        groups = sum(contrast.kind == "group" for contrast in self._design.contrasts)
         for contrast in self._design.contrasts:
             logs = self._logs[contrast.name][:look]
             settled = contrast.name in self._found or contrast.name in self._without_gain
             if settled or contrast.name in self._broken or len(logs) < look:
                 continue
-            families[contrast.kind == "interaction"][contrast.name] = _p_value(logs)
+            if contrast.kind == "again":
+                # Held to what the first of the groups is held to, whatever becomes of the others: it is no discovery
+                # that is looked for here, and a false alarm takes every verdict away.
+                if _p_value(logs) <= self._level / max(1, groups):
+                    self._found[contrast.name] = look
+                continue
+            families[contrast.kind][contrast.name] = _p_value(logs)
         for family in families.values():
             for name in holm(family, self._level):
                 self._found[name] = look
@@ -250,11 +257,8 @@ class _Judge:
 
     def _family(self, contrast: Contrast) -> int:
         """How many hypotheses share the level with this one."""
-        together = contrast.kind == "interaction"
         return sum(
-            (other.kind == "interaction") == together
-            and other.name not in self._broken
-            and other.name not in self._found
+            other.kind == contrast.kind and other.name not in self._broken and other.name not in self._found
             for other in self._design.contrasts
         )
 
@@ -321,15 +325,23 @@ class _Judge:
         return dataclasses.replace(base, why=f"about {needed} rounds would decide", repeats=needed)
 
     def repeats_needed(self, contrast: Contrast, logs: Sequence[float]) -> int | None:
-        """The first look, planned or a doubling beyond, at which a gain like the estimate would probably be decided."""
+        """The first look, planned or a doubling beyond, at which a gain like the estimate would probably be decided.
+
+        Where that is beyond reach, a gain that is larger by a standard error counts: the estimate may be that much off.
+        """
         mean, spread = fmean(logs), stdev(logs)
+        return self._look_for(contrast, abs(mean), mean, spread, len(logs)) or self._look_for(
+            contrast, mean + _error(logs), mean, spread, len(logs)
+        )
+
+    def _look_for(self, contrast: Contrast, gain: float, mean: float, spread: float, rounds: int) -> int | None:
         shared = max(1, self._family(contrast))
         smallest = math.log1p(self._settings.smallest)
-        for look in _later_looks(self._settings.planned, len(logs)):
+        for look in _later_looks(self._settings.planned, rounds):
             error = spread / math.sqrt(look)
             shown = student_quantile(1 - self._level / 2 / shared, look - 1) + _POWER_Z
             excluded = student_quantile(1 - self._level / 2, look - 1) + _POWER_Z
-            if abs(mean) >= shown * error or mean + excluded * error < smallest:
+            if gain >= shown * error or mean + excluded * error < smallest:
                 return look
         return None
 
