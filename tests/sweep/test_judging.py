@@ -51,9 +51,8 @@ def test_a_gain_is_kept_and_its_interval_is_students() -> None:
     found = verdict(run(ONE, 0.05))
     assert found.verdict == "keep"
     assert found.look == 3
-    logs = [
-        math.log(1.05 * (1 + 0.01 * NOISE[(number + 2) % 6]) / (1 + 0.01 * NOISE[number % 6])) for number in range(6)
-    ]
+    times = [[1 + 0.01 * NOISE[(number + place) % 6] for place in range(3)] for number in range(6)]
+    logs = [math.log(1.05 * none / math.sqrt(one * again)) for one, again, none in times]
     low, high = stats.t.interval(0.95, 5, loc=sum(logs) / 6, scale=stats.sem(logs))
     assert found.gain is not None
     assert (found.gain.low, found.gain.high) == pytest.approx((math.exp(low), math.exp(high)))

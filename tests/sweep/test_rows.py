@@ -32,7 +32,8 @@ def test_leave_one_out() -> None:
         "without x.c": ("a", "b"),
     }
     assert made.baseline == "all"
-    assert made.contrasts[0].weights == {"without x.a": 1.0, "all": -1.0}
+    # The baseline is what both of its runs are on average.
+    assert made.contrasts[0].weights == {"without x.a": 1.0, "all": -0.5, "all (again)": -0.5}
     assert made.contrasts[0].pairs == (("all", "without x.a"),)
 
 
@@ -46,14 +47,14 @@ def test_one_at_a_time() -> None:
         "only x.c": ("c",),
     }
     assert made.baseline == "none"
-    assert made.contrasts[0].weights == {"none": 1.0, "only x.a": -1.0}
+    assert made.contrasts[0].weights == {"none": 0.5, "none (again)": 0.5, "only x.a": -1.0}
 
 
 def test_cumulative_in_the_given_order() -> None:
     made = design("cumulative", (ABC[2], ABC[0], ABC[1]))
     assert list(on(made).values()) == [(), (), ("c",), ("c", "a"), ("c", "a", "b")]
     assert [contrast.weights for contrast in made.contrasts[:2]] == [
-        {"none": 1.0, "+ x.c": -1.0},
+        {"none": 0.5, "none (again)": 0.5, "+ x.c": -1.0},
         {"+ x.c": 1.0, "+ x.a": -1.0},
     ]
 
@@ -63,7 +64,10 @@ def test_pairs() -> None:
     assert len(made.rows) == 1 + 1 + 3 + 3
     both = next(contrast for contrast in made.contrasts if contrast.name == "x.a and x.b")
     assert both.kind == "interaction"
-    assert both.weights == {"only x.a": 1.0, "only x.b": 1.0, "none": -1.0, "only x.a and x.b": -1.0}
+    assert both.weights == {
+        **{"only x.a": 1.0, "only x.b": 1.0, "only x.a and x.b": -1.0},
+        **{"none": -0.5, "none (again)": -0.5},
+    }
 
 
 def test_factorial_has_every_combination() -> None:
@@ -81,9 +85,13 @@ def test_a_list_is_exactly_those_rows_and_the_first_once_more() -> None:
     assert list(on(made).values()) == [("a",), ("a",), ("a", "b"), ()]
     assert made.baseline == "x.a"
     added, removed, _ = made.contrasts
-    assert (added.groups, added.weights) == (("x.b",), {"x.a": 1.0, "x.a, x.b": -1.0})
+    assert (added.groups, added.weights) == (("x.b",), {"x.a": 0.5, "x.a (again)": 0.5, "x.a, x.b": -1.0})
     # What a row lacks is judged by what it lacks.
-    assert (removed.name, removed.groups, removed.weights) == ("x.a", ("x.a",), {"none": 1.0, "x.a": -1.0})
+    assert (removed.name, removed.groups, removed.weights) == (
+        "x.a",
+        ("x.a",),
+        {"none": 1.0, "x.a": -0.5, "x.a (again)": -0.5},
+    )
 
 
 @pytest.mark.parametrize(

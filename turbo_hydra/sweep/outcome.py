@@ -132,7 +132,7 @@ def _row(
 
 def _own(verdict: Verdict, row: Row, design: Design) -> bool:
     """Whether a row is there for this verdict: in a factorial every row is there for all."""
-    if len(verdict.contrast.pairs) != 1 or len(verdict.contrast.weights) != 2:
+    if len(verdict.contrast.pairs) != 1:
         return False
     if row.again:
         return True

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -133,6 +134,7 @@ class _Maker:
     def make(self, strategy: str, rows: Sequence[Sequence[str]]) -> Design:
         baseline = getattr(self, f"_{strategy}")(rows)
         again = Row(f"{baseline} ({AGAIN})", self._named(baseline).on, again=True, note="the baseline once more")
+        self._contrasts = [_of_both(contrast, baseline, again.name) for contrast in self._contrasts]
         self._contrasts.append(
             Contrast(
                 again.name,
@@ -274,6 +276,15 @@ class _Maker:
     def _closed(self, on: Iterable[str]) -> list[str]:
         on = list(on)
         return self._sorted([*on, *(needed for id in on for needed in self._needs[id])])
+
+
+def _of_both(contrast: Contrast, baseline: str, again: str) -> Contrast:
+    """Compare with both runs of the baseline: every group is, so a run that was disturbed would be in every verdict."""
+    weights = dict(contrast.weights)
+    if baseline not in weights:
+        return contrast
+    weights[baseline] = weights[again] = weights[baseline] / 2
+    return dataclasses.replace(contrast, weights=weights)
 
 
 def _after_dependencies(toggles: Sequence[Toggle]) -> tuple[Toggle, ...]:
