@@ -72,10 +72,11 @@ class Campaign:
         """Run and judge."""
         for number in range(self._settings.repeats):
             judgement = self._judge()
-            if number in self._settings.planned:
-                if self._all_decided(judgement):
-                    self._notes.append(f"every group was decided after {number} rounds; the others were not needed")
-                    break
+            if number in self._settings.planned and self._all_decided(judgement):
+                self._notes.append(f"every group was decided after {number} rounds; the others were not needed")
+                break
+            if number >= self._settings.planned[0]:
+                # In every round: a machine may have become slower since the look.
                 if not self._affordable(judgement, number):
                     return Ended(judgement, False, self._notes)
             elif number:
