@@ -137,25 +137,3 @@ def test_a_real_sweep_killed_twice_is_finished_by_the_same_command(
     again = subprocess.run(words, capture_output=True, text=True, check=False, **settings)  # type: ignore[call-overload]
     assert results() == now
     assert "round" not in "".join(line for line in again.stdout.splitlines() if line.startswith("ablation: round"))
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-def test_planted_effects_on_real_runs(sweeping: Sweeping) -> None:
-    """What is certain on any machine: faults are broken, what does nothing or harm is not kept, the pair is found."""
-    swept = sweeping(
-        "ablation.steps=40", "ablation.repeats=6", "ablation.metric=cpu", "ablation.strategy=leave_one_out"
-    )
-    assert swept.status == 0, swept.out + swept.err
-    words = {name: verdict["verdict"] for name, verdict in swept.verdicts.items()}
-    assert words["planted.objective"] == "broken"
-    assert words["planted.never"] == "broken"
-    assert words["planted.nothing"] != "keep"
-    assert words["planted.slower"] != "keep"
-    # Either of the two alone is worth nothing; left out of both, it costs what both gain.
-    assert words["planted.layout"] == "keep"
-    assert words["planted.together"] == "keep"
-    for name, gain in (("ten", 0.10), ("three", 0.03), ("one", 0.01), ("slower", -0.05)):
-        interval = swept.verdicts[f"planted.{name}"]["gain"]
-        # On the step that is left when the others are on, an effect is larger; five intervals at 95 % seldom all hold.
-        assert interval["low"] - 0.05 <= gain <= interval["high"] + 0.05, (name, interval)
