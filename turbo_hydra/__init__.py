@@ -19,6 +19,7 @@ from turbo_hydra.engine.errors import (
     TurboHydraError,
 )
 from turbo_hydra.engine.hits import fallback
+from turbo_hydra.engine.latch import Latch, end_step
 from turbo_hydra.engine.prepared import PreparedExecution
 from turbo_hydra.engine.registry import Registry, group
 from turbo_hydra.engine.report import OptimizationReport
@@ -31,6 +32,7 @@ __all__ = [
     "AlreadyAppliedError",
     "CheckContext",
     "CompatibilityResult",
+    "Latch",
     "OptimizationConfigCatalog",
     "OptimizationConfigError",
     "OptimizationConfigNotFoundError",
@@ -42,6 +44,7 @@ __all__ = [
     "TurboHydraError",
     "apply",
     "check",
+    "end_step",
     "fallback",
     "group",
     "replace",
