@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from turbo_hydra.engine.declarations import Place
@@ -203,9 +204,12 @@ class CheckContext:
         Ids of the groups that are on.
     environment : dict[str, Any]
         Host, interpreter and versions, as in the report.
+    repository : Path or None
+        The model's repository.
     """
 
     group: str
     options: Any
     enabled: frozenset[str]
     environment: dict[str, Any]
+    repository: Path | None = None

@@ -237,7 +237,7 @@ def _install_imports(plan: Plan) -> None:
 
 def _ask(group: Group, item: PreparedGroup, plan: Plan) -> Check:
     enabled = frozenset(id for id, other in plan.groups.items() if other.decision == "apply")
-    context = CheckContext(group.id, item.options, enabled, plan.environment)
+    context = CheckContext(group.id, item.options, enabled, plan.environment, plan.selection.repository)
     path = group.compatibility_check or ""
     try:
         result = load_object(path)(context)
