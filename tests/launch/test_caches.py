@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -265,6 +266,37 @@ def test_ranks_find_the_folders_and_a_refused_one_ends_no_training(launching: La
     folder, there = ran.log(0).split()
     assert there == "True"
     assert not Path(folder).exists()
+
+
+COMPILING = """
+import os
+import shutil
+import torch
+from torch._dynamo.utils import counters
+
+@torch.compile
+def work(x):
+    return torch.nn.functional.gelu(x * 3).softmax(-1)
+
+work(torch.randn(16, 33))
+print(counters["inductor"]["fxgraph_cache_miss"], counters["inductor"]["fxgraph_cache_hit"])
+"""
+
+
+@pytest.mark.slow
+def test_a_later_run_compiles_nothing_again(launching: Launching) -> None:
+    compiler = os.environ.get("CXX", "g++")
+    if shutil.which(compiler) is None:
+        pytest.skip(f"{compiler} is not installed, with which torch.compile builds for the CPU")
+    job = launching.job(
+        COMPILING, ranks=2, runtime={"caches": {"dir": str(launching.folder / "kept")}, "logs": {"tee": "none"}}
+    )
+    first = launching.run(job)
+    assert first.status == 0, first.err
+    # Ranks that begin at the same moment may both compile; together they leave one result.
+    assert any(first.log(rank).split()[0] == "1" for rank in (0, 1))
+    again = launching.run(job)
+    assert [again.log(rank).split() for rank in (0, 1)] == [["0", "1"]] * 2, again.err
 
 
 def test_the_variable_of_builds_is_one_of_the_caches() -> None:

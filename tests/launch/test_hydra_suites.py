@@ -28,38 +28,24 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])))
 
 
-@pytest.mark.parametrize(("launcher_name", "overrides"), [("torchrun", [ONE])])
+@pytest.mark.parametrize(("launcher_name", "overrides"), [("torchrun", [ONE]), ("torchrun", [TWO])])
 class TestLauncher(LauncherTestSuite):
     pass
 
 
-@pytest.mark.parametrize(("launcher_name", "overrides"), [("torchrun", [ONE, "hydra.sweeper.max_batch_size=2"])])
+@pytest.mark.parametrize(
+    ("launcher_name", "overrides"), [("torchrun", [ranks, "hydra.sweeper.max_batch_size=2"]) for ranks in (ONE, TWO)]
+)
 class TestBatchedSweeper(BatchedSweeperTestSuite):
     pass
 
 
 @pytest.mark.parametrize(
     ("task_launcher_cfg", "extra_flags"),
-    [({}, ["-m", "hydra/job_logging=hydra_debug", "hydra/job_logging=disabled", "hydra/launcher=torchrun", ONE])],
+    [
+        ({}, ["-m", "hydra/job_logging=hydra_debug", "hydra/job_logging=disabled", "hydra/launcher=torchrun", ranks])
+        for ranks in (ONE, TWO)
+    ],
 )
 class TestIntegration(IntegrationTestSuite):
     pass
-
-
-@pytest.mark.usefixtures("hydra_restore_singletons")
-@pytest.mark.parametrize(("launcher_name", "overrides"), [("torchrun", [TWO])])
-class TestTwoRanks:
-    get_task_function = LauncherTestSuite.get_task_function
-    test_sweep_1_job = LauncherTestSuite.test_sweep_1_job
-    test_sweep_2_optimizers = LauncherTestSuite.test_sweep_2_optimizers
-    test_sweep_with_custom_resolver = LauncherTestSuite.test_sweep_with_custom_resolver
-
-
-@pytest.mark.usefixtures("hydra_restore_singletons")
-@pytest.mark.parametrize(
-    ("task_launcher_cfg", "extra_flags"), [({}, ["-m", "hydra/job_logging=disabled", "hydra/launcher=torchrun", TWO])]
-)
-class TestIntegrationTwoRanks:
-    get_test_scratch_dir = IntegrationTestSuite.get_test_scratch_dir
-    generate_custom_cmd = IntegrationTestSuite.generate_custom_cmd
-    test_get_orig_dir_multirun = IntegrationTestSuite.test_get_orig_dir_multirun

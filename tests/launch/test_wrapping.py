@@ -63,11 +63,16 @@ def test_what_cannot_be_rewritten_ends_with_2_and_leaves_no_folder(launching: La
         ran = wrap(launching, *command)
         assert (ran.status, ran.out, len(ran.err.splitlines())) == (2, "", 1)
         assert words in ran.err
-    ran = wrap(launching, "python", "x.py", overrides=("runtime.ranks=2",))
-    assert (ran.status, ran.err) == (
-        2,
-        "turbo-train: 'runtime.ranks' is decided by the command after --; give it to its launcher\n",
-    )
+    for override, sentence in [
+        ("runtime.ranks=2", "'runtime.ranks' is decided by the command after --; give it to its launcher"),
+        (
+            "runtime.timeouts.hang=60",
+            "'runtime.timeouts.hang' looks at the output of the ranks, which the command after -- puts elsewhere; "
+            "leave it out",
+        ),
+    ]:
+        ran = wrap(launching, "python", "x.py", overrides=(override,))
+        assert (ran.status, ran.err) == (2, f"turbo-train: {sentence}\n")
     assert not launching.output.exists()
     launching.output.mkdir()
 
@@ -128,6 +133,21 @@ def test_accelerate(launching: Launching) -> None:
     assert ran.status == 0, ran.err
     told = found(launching)
     assert (told["fused"], told["arguments"]) == (True, ["a"])
+
+
+@pytest.mark.slow
+def test_deepspeed(launching: Launching) -> None:
+    if importlib.util.find_spec("deepspeed") is None:
+        pytest.skip("deepspeed is not installed")
+    launching.script(SCRIPT, "train.py")
+    command = (PYTHON, "-m", "deepspeed.launcher.runner", "--num_gpus", "2", "train.py", "a")
+    ran = wrap(launching, *command, overrides=("runtime.environment.set.DS_ACCELERATOR=cpu",))
+    assert ran.status == 0, ran.err
+    for rank in (0, 1):
+        told = found(launching, rank)
+        assert (told["fused"], told["arguments"]) == (True, [f"--local_rank={rank}", "a"])
+        assert told["launcher"][1:] == ["-m"], told["launcher"]
+    assert [rank["status"] for rank in ran.report["ranks"]] == ["succeeded", "succeeded"]
 
 
 @pytest.mark.slow

@@ -24,6 +24,8 @@ TURBO_HYDRA_OPTIMIZATION_CONFIG, else ./turbo_hydra_configs/default/optimization
 _CHOOSE = ("optimization", "optimization.config", "optimization/recipe", "model", "experiment")
 # What belongs to the launcher in the command.
 _OF_THE_COMMAND = ("ranks", "nodes", "node_rank", "rendezvous", "restarts", "logs", "slurm")
+# The output goes where the command's launcher puts it, so nobody here sees that it has stopped.
+_UNSEEN = "runtime.timeouts.hang"
 
 
 def main(arguments: list[str]) -> int:
@@ -42,6 +44,8 @@ def main(arguments: list[str]) -> int:
         parts = key.split(".")
         if parts[0] == "runtime" and parts[1:2] and parts[1] in _OF_THE_COMMAND:
             return fail(f"'{key}' is decided by the command after --; give it to its launcher")
+        if key == _UNSEEN:
+            return fail(f"'{key}' looks at the output of the ranks, which the command after -- puts elsewhere; leave it out")
         if parts[0] == "model" and parts[1:]:
             return fail(f"'{key}' describes a script, and the command after -- names its own")
     try:
