@@ -45,7 +45,9 @@ def main(arguments: list[str]) -> int:
         if parts[0] == "runtime" and parts[1:2] and parts[1] in _OF_THE_COMMAND:
             return fail(f"'{key}' is decided by the command after --; give it to its launcher")
         if key == _UNSEEN:
-            return fail(f"'{key}' looks at the output of the ranks, which the command after -- puts elsewhere; leave it out")
+            return fail(
+                f"'{key}' looks at the output of the ranks, which the command after -- puts elsewhere; leave it out"
+            )
         if parts[0] == "model" and parts[1:]:
             return fail(f"'{key}' describes a script, and the command after -- names its own")
     try:
