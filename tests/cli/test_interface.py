@@ -33,7 +33,7 @@ optimization.groups optimization.options optimization.enabled optimization.only 
 optimization.force optimization.strict optimization.shadow optimization.shadow.calls optimization.count_calls
 optimization.log_report
 measure measure.enabled measure.interval measure.step_every measure.warmup measure.profile measure.writers
-measure.progress measure.progress_interval measure.stop_after
+measure.peak_tflops measure.progress measure.progress_interval measure.stop_after
 ablation ablation.strategy ablation.rows ablation.groups ablation.repeats ablation.looks ablation.steps
 ablation.loss_steps ablation.close ablation.smallest ablation.error ablation.metric ablation.budget
 ablation.parallel_jobs ablation.seed

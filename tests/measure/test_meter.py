@@ -587,3 +587,21 @@ def test_tokens_of_a_step(measured: Measured) -> None:
     assert [(row.samples, row.tokens) for row in metered.rows] == [(4, 604)] * 3
     summary = metered.meter.summary()
     assert summary["tokens_per_s"] == pytest.approx(151 * summary["samples_per_s"])
+    assert (summary["tflops"], summary["utilisation"]) == (None, None)
+
+
+@pytest.mark.parametrize("peak", [None, 0.5])
+def test_utilisation_is_the_models_operations_over_the_devices(peak: float | None, measured: Measured) -> None:
+    model, x, y = model_and_data()
+    optimizer = torch.optim.SGD(model.parameters(), 1e-2)
+    with measured(
+        {"peak_tflops": peak}, model={"batch": {"samples": "n", "operations": 3e9}, "args": {"n": 4}}
+    ) as metered:
+        for _ in range(3):
+            nn.functional.mse_loss(model(x), y).backward()
+            optimizer.step()
+    summary = metered.meter.summary()
+    # 4 samples of 3e9 operations in a median step.
+    rate = 4 * 3e9 / (summary["median_ms"] / 1e3) / 1e12
+    assert summary["tflops"] == pytest.approx(rate)
+    assert summary["utilisation"] == (None if peak is None else pytest.approx(rate / peak))

@@ -32,6 +32,7 @@ def test_defaults_are_those_of_the_configuration() -> None:
         ({"warmup": 1.5}, "'measure.warmup' must be a whole number, 0 or more, found 1.5"),
         ({"profile": -1}, "'measure.profile' must be a whole number, 0 or more, found -1"),
         ({"writers": ["wandb"]}, "'measure.writers' must be a list of csv and tensorboard, found ['wandb']"),
+        ({"peak_tflops": 0}, "'measure.peak_tflops' must be a number of 10^12 operations a second, above 0, found 0"),
         ({"progress": "fancy"}, "'measure.progress' must be one of auto, bar, lines, off, found 'fancy'"),
     ],
 )

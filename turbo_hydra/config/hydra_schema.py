@@ -200,6 +200,7 @@ class MeasureConf:
     writers: list[str] = field(default_factory=list)
     progress: Any = "auto"
     progress_interval: float = 10.0
+    peak_tflops: float | None = None
 
 
 @dataclass

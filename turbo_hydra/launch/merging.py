@@ -231,6 +231,8 @@ def _steps(by_rank: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
         "cpu_median_ms": over("cpu_median_ms", max),
         "samples_per_s": over("samples_per_s", sum),
         "tokens_per_s": over("tokens_per_s", sum),
+        "tflops": over("tflops", sum),
+        "utilisation": over("utilisation", min),
         "data_wait_share": over("data_wait_share", max),
         "peak_memory": _peaks(found.values()),
         "first_loss": first.get("first_loss"),

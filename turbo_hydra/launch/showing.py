@@ -119,6 +119,8 @@ def speed(report: Mapping[str, Any]) -> str | None:
         said.append(f"median_step={steps['median_ms']:.1f} ms")
     if steps.get("samples_per_s") is not None:
         said.append(f"samples/s={steps['samples_per_s']:.1f}")
+    if steps.get("utilisation") is not None:
+        said.append(f"utilisation={steps['utilisation']:.1%}")
     if steps.get("first_loss") is not None and steps.get("last_loss") is not None:
         said.append(f"loss={steps['first_loss']:.4g} -> {steps['last_loss']:.4g}")
     return "  ".join(said)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many samples and tokens one step holds, as the model's configuration says."""
+"""How many samples, tokens and operations one step holds, as the model's configuration says."""
 
 from __future__ import annotations
 
@@ -18,6 +18,23 @@ def tokens_per_step(model: Mapping[str, Any], argv: Sequence[str]) -> int | None
     samples = samples_per_step(model, argv)
     each = samples_per_step({**model, "batch": batch["tokens"]}, argv)
     return None if samples is None or each is None else samples * each
+
+
+def operations_per_step(model: Mapping[str, Any], argv: Sequence[str]) -> float | None:
+    """Resolve `model.batch.operations`: floating-point operations of a sample, forward and backward, times the samples.
+
+    A multiplication with its addition counts as two. What is computed again in the backward pass does not count: it is
+    not work of the model. None if the configuration does not say.
+    """
+    batch = model.get("batch")
+    each = batch.get("operations") if isinstance(batch, Mapping) else None
+    if each is None:
+        return None
+    if isinstance(each, bool) or not isinstance(each, (int, float)) or each <= 0:
+        _log.warning("model.batch.operations is %r, which is no number of operations; utilisation is left out", each)
+        return None
+    samples = samples_per_step(model, argv)
+    return None if samples is None else samples * float(each)
 
 
 def samples_per_step(model: Mapping[str, Any], argv: Sequence[str]) -> int | None:

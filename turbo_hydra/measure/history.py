@@ -19,10 +19,18 @@ class History:
     ----------
     warmup : int or None
         Number of first steps that are warm-up; None finds it from the times.
+    operations : float or None
+        Floating-point operations of one step of this rank.
+    peak_tflops : float or None
+        The rate, in 10^12 operations a second, that is a utilisation of 1.
     """
 
-    def __init__(self, warmup: int | None = None) -> None:
+    def __init__(
+        self, warmup: int | None = None, *, operations: float | None = None, peak_tflops: float | None = None
+    ) -> None:
         self._warmup = warmup
+        self._operations = operations
+        self._peak = peak_tflops
         self._ms = array("d")
         self._cpu_ms = array("d")
         self._device_ms = array("d")
@@ -97,6 +105,8 @@ class History:
         samples = _seen(self._samples, steady)
         typical = median(wall) if wall else None
         held = median(samples) if samples else None
+        # 10^12 operations a second are 10^9 a millisecond.
+        rate = self._operations / typical / 1e9 if self._operations and typical else None
         waited = math.fsum(self._data_ms[index] for index in waits)
         return {
             "steady": len(steady),
@@ -108,6 +118,8 @@ class History:
             "samples_per_step": held,
             "samples_per_s": 1000 * held / typical if held and typical else None,
             "tokens_per_s": 1000 * self._tokens / typical if self._tokens and typical else None,
+            "tflops": rate,
+            "utilisation": rate / self._peak if rate and self._peak else None,
             "data_wait_share": waited / math.fsum(times[index] for index in waits) if waits else None,
             "warmup": {"steps": warmup, "ms": math.fsum(_seen(self._ms, range(warmup)))},
         }

@@ -26,7 +26,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from turbo_hydra.measure import compiling, device, observers
-from turbo_hydra.measure.batch import samples_per_step, tokens_per_step
+from turbo_hydra.measure.batch import operations_per_step, samples_per_step, tokens_per_step
 from turbo_hydra.measure.boundaries import StepBoundaries
 from turbo_hydra.measure.history import History
 from turbo_hydra.measure.memory import peak_device_bytes, peak_host_bytes
@@ -102,7 +102,13 @@ class Meter:
     """Counts and times steps until closed; made by `install`."""
 
     def __init__(
-        self, settings: MeasureSettings, samples: int | None, folder: Path, rank: int, tokens: int | None = None
+        self,
+        settings: MeasureSettings,
+        samples: int | None,
+        folder: Path,
+        rank: int,
+        tokens: int | None = None,
+        operations: float | None = None,
     ) -> None:
         self._settings = settings
         self._samples = samples
@@ -112,7 +118,7 @@ class Meter:
         self._progress = open_progress(settings.progress, settings.progress_interval, rank)
         self._profiler = StepProfiler(settings.profile, folder) if settings.profile else None
         self._boundaries = StepBoundaries(settings.step_every)
-        self._history = History(settings.warmup)
+        self._history = History(settings.warmup, operations=operations, peak_tflops=settings.peak_tflops)
         self._device = device.Device()
         self._thread = threading.get_ident()
         self._installed = time.perf_counter_ns()
@@ -399,7 +405,12 @@ def install(settings: Mapping[str, Any], model: Mapping[str, Any], rank_dir: Pat
     number = int(rank) if rank.isdigit() else 0
     arguments = sys.argv[1:]
     return Meter(
-        checked, samples_per_step(model, arguments), rank_dir, number, tokens=tokens_per_step(model, arguments)
+        checked,
+        samples_per_step(model, arguments),
+        rank_dir,
+        number,
+        tokens=tokens_per_step(model, arguments),
+        operations=operations_per_step(model, arguments),
     )
 
 

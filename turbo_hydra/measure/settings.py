@@ -43,6 +43,9 @@ class MeasureSettings:
         `auto` is a bar on a terminal and plain lines elsewhere.
     progress_interval : float
         Seconds between two plain lines.
+    peak_tflops : float or None
+        What one rank's device can do at most, in 10^12 operations a second of the type that the model computes in: that
+        rate is a utilisation of 1. None leaves utilisation out.
     """
 
     enabled: bool = True
@@ -54,6 +57,7 @@ class MeasureSettings:
     writers: tuple[str, ...] = ()
     progress: str = "auto"
     progress_interval: float = 10.0
+    peak_tflops: float | None = None
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any]) -> MeasureSettings:
@@ -96,6 +100,14 @@ def _count(key: str, value: object, least: int = 0) -> int:
     return value
 
 
+def _rate(key: str, value: object) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
+        raise _refuse(key, "a number of 10^12 operations a second, above 0", value)
+    return float(value)
+
+
 def _step_every(key: str, value: object) -> int:
     return _count(key, value, 1)
 
@@ -134,4 +146,5 @@ _CHECKS: dict[str, Callable[[str, object], Any]] = {
     "writers": _writers,
     "progress": _progress,
     "progress_interval": _seconds,
+    "peak_tflops": _rate,
 }
