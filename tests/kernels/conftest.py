@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the kernels run in these tests: on the machine's device, or interpreted on the CPU.
+
+Triton decides that when it and the kernels are first imported, by an environment variable. It is set for that moment
+only, so that neither other tests nor the processes they start see it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _import_kernels() -> None:
+    before = os.environ.get("TRITON_INTERPRET")
+    if DEVICE == "cpu":
+        if "triton" in sys.modules and before != "1":
+            raise pytest.UsageError("triton was imported before tests/kernels could ask it to interpret")
+        os.environ["TRITON_INTERPRET"] = "1"
+    try:
+        importlib.import_module("triton.experimental.gluon")  # else imported, and asked again, at the first launch
+        from turbo_hydra.kernels import STEMS
+
+        for stem in STEMS:
+            if importlib.util.find_spec(f"turbo_hydra.kernels.{stem}") is not None:
+                importlib.import_module(f"turbo_hydra.kernels.{stem}")
+    finally:
+        if DEVICE == "cpu":
+            if before is None:
+                del os.environ["TRITON_INTERPRET"]
+            else:
+                os.environ["TRITON_INTERPRET"] = before
+
+
+def _round_to_nearest() -> None:
+    """Let the interpreter of triton 3.6 write bf16 as devices do, which round to nearest even; it cuts digits off."""
+    from triton.runtime import interpreter
+
+    original = interpreter._convert_float
+
+    def convert(values: Any, source: Any, target: Any, mode: Any) -> Any:
+        if (str(source), str(target)) != ("fp32", "bf16"):
+            return original(values, source, target, mode)
+        rounded = torch.from_numpy(np.array(values, dtype=np.float32)).to(torch.bfloat16)
+        return rounded.view(torch.uint16).numpy()
+
+    interpreter._convert_float = convert
+
+
+_import_kernels()
+if DEVICE == "cpu":
+    _round_to_nearest()
+
+
+@pytest.fixture
+def device() -> torch.device:
+    """Where the tensors of a test are."""
+    return torch.device(DEVICE)
+
+
+@pytest.fixture
+def draw(device: torch.device) -> torch.Generator:
+    """A generator of numbers, the same in each run."""
+    return torch.Generator(device).manual_seed(1)
