@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from turbo_hydra import About
+
 if TYPE_CHECKING:
     from tests.engine.conftest import Lab
 
@@ -258,3 +260,79 @@ def test_the_static_methods_of_an_autograd_function_are_targets(compiled_lab: La
     assert [lab.hits(index=0), lab.hits(index=1)] == [(1, 0), (1, 0)]
     lab.engines[-1].undo()
     assert dict(vars(twice)) == before
+
+
+# A group that says of itself that it may not be compiled.
+
+INTERPRETED = """
+    import torch
+
+    def act(x, scale=1.0):
+        # What a compiler sees is known from outside only; the interpreter sees whether it is in a compiled region.
+        return x * scale + (5.0 if torch.compiler.is_compiling() else 1.0)
+"""
+
+
+@pytest.fixture
+def uncompilable(compiled_lab: Lab) -> Lab:
+    lab = compiled_lab
+    lab.write("new", NEW + INTERPRETED)
+    lab.group("it", lab.replace("lib.act", "new.act"), about=About(why="a test", compile=False))
+    return lab
+
+
+@pytest.mark.parametrize("counting", ["auto", "off"])
+def test_a_compiled_caller_breaks_its_graph_where_a_member_may_not_be_compiled(
+    uncompilable: Lab, dynamo: Any, counting: Any
+) -> None:
+    lab = uncompilable
+    lab.apply(count_calls=counting)
+    lib = lab.load("lib")
+    step = torch.compile(lambda x: lib.act(x * 3.0) * 2.0, backend="eager")
+    for _ in range(4):
+        assert torch.equal(step(torch.ones(3, 4)), torch.full((3, 4), 8.0))
+    assert graphs(dynamo)[0] == 2, "one before the member and one after it; its own code is in none"
+    if counting == "auto":
+        assert lab.member()["hits"] == {"replacement": 4, "original": 0, "traced": 0, "reasons": {}}
+
+
+def test_a_compiled_caller_that_allows_no_break_is_told(uncompilable: Lab) -> None:
+    lab = uncompilable
+    lab.apply()
+    lib = lab.load("lib")
+    with pytest.raises(torch._dynamo.exc.Unsupported, match=r"turbo_hydra lab\.it"):
+        compiled(lambda x: lib.act(x))(torch.ones(3, 4))
+
+
+def test_eager_calls_of_a_member_that_may_not_be_compiled_are_as_any(uncompilable: Lab) -> None:
+    lab = uncompilable
+    lab.apply()
+    assert torch.equal(lab.load("lib").act(torch.ones(2), scale=3.0), torch.full((2,), 4.0))
+    assert lab.hits() == (1, 0)
+
+
+def test_beside_a_group_that_compiles_it_is_refused(uncompilable: Lab) -> None:
+    lab = uncompilable
+    lab.write("wraps", "import torch\ndef compiled(original, options):\n    return torch.compile(original)\n")
+    lab.group("compiling", lab.wrap("lib.Net.forward", "wraps.compiled"), about=About(why="a test", compiles=True))
+    lab.group("after", lab.replace("lib.Net.half", "new.forward"), depends_on=("it",))
+    lab.apply(force=("it",))
+    assert (lab.status(), lab.codes()) == ("blocked", ["compile.pairing"])
+    assert lab.message() == (
+        "'lab.it' may not run under torch.compile (its about says compile=False), which 'lab.compiling' uses; "
+        "switch one off"
+    )
+    assert lab.status("compiling") == "applied"
+    assert lab.status("after") == "blocked", "what depends on it is blocked too"
+    lab.engines[-1].undo()
+    lab.apply(disable=("compiling", "after"))
+    assert lab.status() == "applied"
+
+
+def test_a_group_that_compiles_stands_beside_groups_that_may_be_compiled(compiled_lab: Lab) -> None:
+    lab = compiled_lab
+    lab.group("it", lab.replace("lib.act", "new.act"), about=About(why="a test"))
+    lab.write("wraps", "import torch\ndef compiled(original, options):\n    return torch.compile(original)\n")
+    lab.group("compiling", lab.wrap("lib.Net.forward", "wraps.compiled"), about=About(why="a test", compiles=True))
+    lab.apply()
+    assert (lab.status(), lab.status("compiling")) == ("applied", "applied")

@@ -54,6 +54,7 @@ KEYS = {
         "validated",
         "backward",
         "compile",
+        "compiles",
         "until",
     ],
     "prepared_execution.conflicts.0": ["groups", "targets", "reason"],

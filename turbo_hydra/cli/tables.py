@@ -71,6 +71,7 @@ def groups(found: Sequence[Group]) -> None:
             console.print(Text(f"  {about.why}"))
             reach = [f"numerics: {about.numerics}", f"memory: {about.memory}"]
             reach += [f"backward: {'yes' if about.backward else 'no'}", f"compile: {'yes' if about.compile else 'no'}"]
+            reach += ["puts code under torch.compile"] if about.compiles else []
             console.print(Text("  " + "; ".join(reach)))
             for label, text in (("validated", about.validated), ("until", about.until)):
                 if text:

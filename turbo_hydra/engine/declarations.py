@@ -55,7 +55,10 @@ class About:
     validated : str
         Devices, dtypes, shapes and versions that it was tried on.
     backward, compile : bool
-        Whether gradients flow through the replacement; whether it may run under `torch.compile`.
+        Whether gradients flow through the replacement; whether it may run under `torch.compile`. Code that the script
+        itself compiles breaks its graph at a replacement that may not.
+    compiles : bool
+        Whether the group puts code under `torch.compile`; a group that may not run there is blocked beside it.
     until : str
         When the group can go.
     """
@@ -67,6 +70,7 @@ class About:
     validated: str = ""
     backward: bool = True
     compile: bool = True
+    compiles: bool = False
     until: str = ""
 
 

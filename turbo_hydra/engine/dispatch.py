@@ -14,7 +14,7 @@ from collections.abc import Callable
 from inspect import Parameter, Signature
 from typing import Any, NoReturn
 
-from turbo_hydra.engine.hits import Hits, register
+from turbo_hydra.engine.hits import Hits, left_to_interpreter, register
 from turbo_hydra.engine.kinds import CACHE_TYPE
 from turbo_hydra.engine.signature import accepted_by
 
@@ -30,6 +30,7 @@ def dispatcher(
     condition: Callable[..., Any] | None = None,
     label: str = "",
     eager: Callable[..., Any] | None = None,
+    may_compile: bool = True,
 ) -> Callable[..., Any]:
     """Make the function that is installed at a site.
 
@@ -46,6 +47,9 @@ def dispatcher(
         Group and target, shown as the file name in tracebacks.
     eager : callable, optional
         What is called in place of `replacement` where nothing compiles; needs `hits`.
+    may_compile : bool
+        Whether the replacement may run under `torch.compile`; otherwise a compiled caller breaks its graph there, and
+        the replacement runs as it does in eager code.
 
     Returns
     -------
@@ -54,15 +58,18 @@ def dispatcher(
         is nothing to choose and nothing to count.
     """
     caches = _caches(original, replacement)
-    if hits is None and condition is None and not caches:
+    if hits is None and condition is None and not caches and may_compile:
         return replacement
     receivers = [replacement] if condition is None else [replacement, condition, original]
     signature = _parameters(original, receivers)
     name = getattr(original, "__name__", "dispatch")
     name = name if name.isidentifier() and not keyword.iskeyword(name) else "dispatch"
     own = _prefix({name, *signature.parameters})
+    taken = eager or replacement if may_compile else left_to_interpreter(eager or replacement)
+    if hits is not None:
+        taken = hits.count_replacement(taken, replacement if may_compile else None)
     names: dict[str, Any] = {
-        f"{own}replacement": hits.count_replacement(eager or replacement, replacement) if hits else replacement,
+        f"{own}replacement": taken,
         f"{own}original": hits.count_original(original) if hits and condition else original,
         f"{own}condition": condition,
         f"{own}require_bool": _require_bool,

@@ -40,8 +40,13 @@ class Hits:
         self.traced = 0
         self.reasons: Counter[str] = Counter()
 
-    def count_replacement(self, function: Callable[..., Any], compiled: Callable[..., Any]) -> Callable[..., Any]:
-        """`function`, whose calls are counted as calls of the replacement; compilers trace `compiled` instead."""
+    def count_replacement(
+        self, function: Callable[..., Any], compiled: Callable[..., Any] | None
+    ) -> Callable[..., Any]:
+        """`function`, whose calls are counted as calls of the replacement.
+
+        Compilers trace `compiled` instead; None says that `function` leaves them by itself and is counted there.
+        """
 
         def note() -> None:
             self.traced += 1
@@ -51,18 +56,14 @@ class Hits:
 
         def traced(*args: Any, **kwargs: Any) -> Any:
             note()
-            return compiled(*args, **kwargs)
+            return compiled(*args, **kwargs)  # type: ignore[misc]
 
-        self._replacement = _counted(function, traced)
+        self._replacement = _counted(function, traced if compiled is not None else _calling(function))
         return self._replacement  # type: ignore[no-any-return]
 
     def count_original(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """`function`, whose calls are counted as calls of the original."""
-
-        def traced(*args: Any, **kwargs: Any) -> Any:
-            return function(*args, **kwargs)
-
-        self._original = _counted(function, traced)
+        self._original = _counted(function, _calling(function))
         return self._original  # type: ignore[no-any-return]
 
     @property
@@ -96,6 +97,20 @@ def _counted(function: Callable[..., Any], traced: Callable[..., Any]) -> Any:
     counted = functools.lru_cache(maxsize=0)(function)
     counted.__wrapped__ = traced
     return counted
+
+
+def _calling(function: Callable[..., Any]) -> Callable[..., Any]:
+    def calling(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return calling
+
+
+def left_to_interpreter(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What calls `function` outside of any graph: a compiled caller breaks its own there."""
+    # Unlike torch.compiler.disable it does not import the compiler; without torch there is none.
+    disable = getattr(sys.modules.get("torch"), "_disable_dynamo", _calling)
+    return disable(_calling(function))
 
 
 def _calls(counted: Any) -> int:

@@ -271,7 +271,16 @@ class PreparedMember:
         beside = self.shadow(original, made) if self.shadow is not None and self.hits is not None else None
         if self.hits is not None and not self.member.observer:
             beside = surrounded(self.label, beside or made) or beside
-        chosen = dispatcher(original, made, hits=self.hits, condition=condition, label=self.label, eager=beside)
+        may_compile = self.group.about is None or self.group.about.compile
+        chosen = dispatcher(
+            original,
+            made,
+            hits=self.hits,
+            condition=condition,
+            label=self.label,
+            eager=beside,
+            may_compile=may_compile,
+        )
         return in_kind_of(original_raw, chosen)
 
     def _fits(self, original: Any, made: Any) -> bool:

@@ -174,6 +174,7 @@ def prepare(registry: Registry, selection: Selection, shadow: ShadowFactory | No
         if imports:
             _install_imports(plan)
     _look_back(plan, loaded)
+    _refuse_uncompilable(plan)
     _find_conflicts(plan)
     _block_dependents(groups)
     plan.execution_order = [id for id, item in groups.items() if item.decision == "apply"]
@@ -264,6 +265,21 @@ def _decide(item: PreparedGroup, selection: Selection, config_failures: list[Che
                     member.evidence = "forced"
         else:
             item.block(check.code)
+
+
+def _refuse_uncompilable(plan: Plan) -> None:
+    """Block the groups that may not run under a compiler beside one that compiles."""
+    applied = [item for item in plan.groups.values() if item.decision == "apply"]
+    compiling = ", ".join(f"'{item.group.id}'" for item in applied if item.group.about and item.group.about.compiles)
+    for item in applied:
+        if compiling and item.group.about is not None and not item.group.about.compile:
+            message = (
+                f"'{item.group.id}' may not run under torch.compile (its about says compile=False), which {compiling} "
+                "uses; switch one off"
+            )
+            place = item.group.place
+            item.checks.append(Check("compile.pairing", "fail", item.group.id, place=place, message=message))
+            item.block("compile.pairing")
 
 
 def _find_conflicts(plan: Plan) -> None:
