@@ -15,5 +15,4 @@ def list_feature(context: ImportContext) -> None:
     have values only, of which both are lists.
     """
     features = importlib.import_module("datasets.features.features")
-    if "List" not in features._FEATURE_TYPES:
-        features.register_feature(features.Sequence, "List")
+    features._FEATURE_TYPES.setdefault("List", features.Sequence)
