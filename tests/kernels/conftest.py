@@ -55,9 +55,23 @@ def _round_to_nearest() -> None:
     interpreter._convert_float = convert
 
 
+def _let_tensors_count() -> None:
+    """Let loops of interpreted kernels end at a loaded number: numpy 2.4 makes no integer of an array of one element."""
+    from triton.runtime import interpreter
+
+    original = interpreter._patch_lang_tensor
+
+    def patch(tensor: Any, scope: Any) -> None:
+        original(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+    interpreter._patch_lang_tensor = patch
+
+
 _import_kernels()
 if DEVICE == "cpu":
     _round_to_nearest()
+    _let_tensors_count()
 
 
 @pytest.fixture
