@@ -56,7 +56,7 @@ def _round_to_nearest() -> None:
 
 
 def _let_tensors_count() -> None:
-    """Let loops of interpreted kernels end at a loaded number: numpy 2.4 makes no integer of an array of one element."""
+    """Let interpreted loops end at a loaded number: numpy 2.4 makes no integer of an array of one element."""
     from triton.runtime import interpreter
 
     original = interpreter._patch_lang_tensor
@@ -74,7 +74,7 @@ if DEVICE == "cpu":
     _let_tensors_count()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def device() -> torch.device:
     """Where the tensors of a test are."""
     return torch.device(DEVICE)
