@@ -7,6 +7,7 @@ that it counts. It holds no state of its own, so that a frame of it which Dynamo
 
 from __future__ import annotations
 
+import functools
 import inspect
 import keyword
 import types
@@ -57,8 +58,8 @@ def dispatcher(
         A function with the original's parameters, name, documentation and attributes; `replacement` itself where there
         is nothing to choose and nothing to count.
     """
-    caches = _caches(original, replacement)
-    if hits is None and condition is None and not caches and may_compile:
+    carried = _caches(original, replacement) or _parts(original, replacement)
+    if hits is None and condition is None and not carried and may_compile:
         return replacement
     receivers = [replacement] if condition is None else [replacement, condition, original]
     signature = _parameters(original, receivers)
@@ -77,7 +78,7 @@ def dispatcher(
     }
     function = _generate(original, name, signature, names, own, conditional=condition is not None)
     _dress(function, original)
-    vars(function).update(caches)
+    vars(function).update(carried)
     if hits is not None:
         register(function, hits)
     return function
@@ -192,6 +193,13 @@ def _caches(original: Any, replacement: Any) -> dict[str, Any]:
         "cache_info": newer.cache_info,
         "cache_parameters": newer.cache_parameters,
     }
+
+
+def _parts(original: Any, replacement: Any) -> dict[str, Any]:
+    """What callers may ask of a `functools.partial`, where the replacement is none."""
+    if not isinstance(original, functools.partial) or isinstance(replacement, functools.partial):
+        return {}
+    return {"func": original.func, "args": original.args, "keywords": original.keywords, **vars(original)}
 
 
 def _require_bool(label: str, value: object) -> NoReturn:

@@ -16,6 +16,17 @@ SLOT_TYPES = (
     types.MemberDescriptorType,
 )
 CACHE_TYPE = type(functools.lru_cache(lambda: None))
+# Callables of these types are called and nothing else, or what else they offer is carried over.
+_ONLY_CALLED = (
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodType,
+    functools.partial,
+    CACHE_TYPE,
+    type,
+    *SLOT_TYPES,
+)
+_PROTOCOLS = ("__getitem__", "__iter__", "__len__", "__contains__", "__enter__", "__get__")
 
 
 @dataclass(frozen=True)
@@ -71,6 +82,15 @@ def function_of(raw: Any) -> Any:
     if isinstance(raw, functools.cached_property):
         return raw.func
     return raw
+
+
+def beside_calling(value: Any) -> list[str]:
+    """What a callable object offers besides being called (the launch grid of a kernel, say), by name."""
+    if isinstance(value, _ONLY_CALLED):
+        return []
+    names = {name for cls in type.mro(type(value)) if cls is not object for name in vars(cls)}
+    names.update(getattr(value, "__dict__", ()))
+    return sorted(name for name in names if not name.startswith("_") or name in _PROTOCOLS)
 
 
 def in_kind_of(raw: Any, value: Any) -> Any:

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import sys
 import types
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from turbo_hydra.engine import kinds
 from turbo_hydra.engine.around import surrounded
 from turbo_hydra.engine.checks import Check, check_evidence
 from turbo_hydra.engine.declarations import Group, Member, Place
@@ -21,6 +23,8 @@ from turbo_hydra.engine.objects import load_object
 from turbo_hydra.engine.selection import Selection
 from turbo_hydra.engine.signature import accepted_by, difference, same_parameters, seen_by_caller
 from turbo_hydra.engine.targets import ResolutionError, Site, own_namespace, resolve
+
+_MOST_NAMED = 5
 
 
 class Shadow(Protocol):
@@ -266,8 +270,12 @@ class PreparedMember:
             return None
         if not self._fits(original, made):
             return None
-        self.hits = Hits() if count else None
         condition = self._condition if self.member.runtime_condition else None
+        beside_calling = kinds.beside_calling(original)
+        if beside_calling and condition is None and isinstance(made, type(original)):
+            self.hits = None  # it stands there itself: a function that counts would lack the rest
+            return in_kind_of(original_raw, made)
+        self.hits = Hits() if count else None
         beside = self.shadow(original, made) if self.shadow is not None and self.hits is not None else None
         if self.hits is not None and not self.member.observer:
             beside = surrounded(self.label, beside or made) or beside
@@ -281,6 +289,13 @@ class PreparedMember:
             eager=beside,
             may_compile=may_compile,
         )
+        lost = [name for name in beside_calling if inspect.getattr_static(chosen, name, chosen) is chosen]
+        if lost:
+            message = (
+                f"'{self.member.target}' is a {type(original).__qualname__}, which offers more than being called; what "
+                f"takes its place lacks {_enumerated(lost)} (a {type(original).__qualname__} would stand there itself)"
+            )
+            self.warn("target.attributes", message, expected=", ".join(lost), actual=type(chosen).__qualname__)
         return in_kind_of(original_raw, chosen)
 
     def _fits(self, original: Any, made: Any) -> bool:
@@ -337,6 +352,11 @@ class PreparedMember:
             "rebound": list(self.rebound),
             "stale_holders": list(self.stale_holders),
         }
+
+
+def _enumerated(names: list[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(f"'{name}'" for name in names[:_MOST_NAMED]) + more
 
 
 def over(site: Site, raw: Any) -> Site:
