@@ -2,16 +2,20 @@
 """Run by test_isolation in a process of its own: `python isolated.py CONFIG [FOLDER...]`.
 
 Applies each group of a config's catalogs alone, compares `vars()` of all loaded modules and classes before and after,
-takes the group back and compares again; prints one JSON object.
+takes the group back and compares again; prints one JSON object. Each group has a process of its own: modules that an
+import group has served stay imported.
 """
 
 from __future__ import annotations
 
 import gc
 import json
+import multiprocessing
 import sys
 import types
 from typing import Any
+
+import torch  # noqa: F401  once, for the processes of all groups
 
 from turbo_hydra.config import OptimizationConfigCatalog, load_catalogs
 from turbo_hydra.engine.apply import Engine
@@ -45,38 +49,45 @@ def closure(groups: dict[str, Any], id: str) -> set[str]:
     return {id}.union(*(closure(groups, other) for other in groups[id].depends_on))
 
 
-def main(name: str) -> dict[str, Any]:
-    """What each group changed beside its declared sites, and what was left of it after undo."""
+def examine(name: str, id: str) -> dict[str, Any]:
+    """What one group changed beside its declared sites, and what was left of it after undo."""
     configs = OptimizationConfigCatalog()
     config = configs.load(configs.common_path() if name == "common" else configs.model_path(name))
     registry = load_catalogs(config)
     told = config.selection()
-    found = {}
-    for id in registry.groups:
-        on = closure(registry.groups, id)
-        selection = Selection(
-            groups={other: other in on for other in registry.groups},
-            evidence=told.evidence,
-            options=told.options,
-            force=tuple(on),
-        )
-        plan = prepare(registry, selection)
-        before = snapshot()
-        engine = Engine(plan, run_id="isolation", describe={})
-        report = engine.apply()
-        members = [member for item in plan.groups.values() for member in item.members]
-        declared = {f"{describe(site.owner)}.{site.name}" for member in members for site in member.sites}
-        declared |= {place for member in members for place in member.rebound}
-        status = next(entry["status"] for entry in report.execution if entry["group"] == id)
-        wrote = changed(before, snapshot())
-        left = engine.undo()
-        found[id] = {
-            "status": status,
-            "sites": len(wrote),
-            "undeclared": sorted(wrote - declared),
-            "after_undo": sorted(changed(before, snapshot())) + left,
-        }
-    return found
+    on = closure(registry.groups, id)
+    selection = Selection(
+        groups={other: other in on for other in registry.groups},
+        evidence=told.evidence,
+        options=told.options,
+        force=tuple(on),
+    )
+    plan = prepare(registry, selection)
+    before = snapshot()
+    engine = Engine(plan, run_id="isolation", describe={})
+    report = engine.apply()
+    members = [member for item in plan.groups.values() for member in item.members]
+    declared = {f"{describe(site.owner)}.{site.name}" for member in members for site in member.sites}
+    declared |= {place for member in members for place in member.rebound}
+    (entry,) = [entry for entry in report.execution if entry["group"] == id]
+    wrote = changed(before, snapshot())
+    left = engine.undo()
+    return {
+        "status": entry["status"],
+        "imports": registry.groups[id].is_import_group,
+        "sites": len(wrote),
+        "undeclared": sorted(wrote - declared),
+        "after_undo": sorted(changed(before, snapshot())) + left,
+    }
+
+
+def main(name: str) -> dict[str, Any]:
+    """`examine` for each group."""
+    configs = OptimizationConfigCatalog()
+    config = configs.load(configs.common_path() if name == "common" else configs.model_path(name))
+    ids = list(load_catalogs(config).groups)
+    with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as pool:
+        return dict(zip(ids, pool.starmap(examine, [(name, id) for id in ids], chunksize=1), strict=True))
 
 
 if __name__ == "__main__":

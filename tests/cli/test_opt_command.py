@@ -43,7 +43,8 @@ def test_list_tells_of_every_group_and_imports_no_torch(opt: Run) -> None:
 
 def test_list_is_json_for_a_machine(opt: Run) -> None:
     groups = json.loads(opt("list", "--json", "--catalog", "turbo_hydra.catalogs.torch").stdout)
-    assert [group["id"] for group in groups] == ["torch.fused_adamw"]
+    assert groups[0]["id"] == "torch.fused_adamw"
+    assert all(group["id"].startswith("torch.") for group in groups)
     assert groups[0]["members"][0]["target"] == "torch.optim.AdamW.__init__"
 
 
@@ -137,7 +138,8 @@ def test_changing_a_token_of_a_target_is_told_with_its_place(
 
 def test_show_and_diff(opt: Run, conf: Path, tmp_path: Path) -> None:
     shown = json.loads(opt("show", str(conf / "common.yaml")).stdout)
-    assert shown["groups"] == {"torch": {"fused_adamw": True}}
+    assert shown["groups"].keys() == {"torch"}
+    assert shown["groups"]["torch"]["fused_adamw"] is True
     assert "torch.optim.AdamW.__init__" in shown["evidence"]["targets"]
     text = (conf / "common.yaml").read_text("utf-8").replace("common.evidence.json", str(conf / "common.evidence.json"))
     (tmp_path / "same.yaml").write_text(text, encoding="utf-8")

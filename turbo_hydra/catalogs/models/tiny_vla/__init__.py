@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from turbo_hydra import About, group, wrap
-from turbo_hydra.catalogs.models.tiny_vla.options import CheckpointOff, CompileLayer, DdpState, FusedAttention
+from turbo_hydra.catalogs.models.tiny_vla.options import CheckpointOff, CompileLayer, FusedAttention
+from turbo_hydra.catalogs.shared.options import DdpState
 
 _HERE = "turbo_hydra.catalogs.models.tiny_vla"
 _VALIDATED = "torch 2.13 on CPU, float32; batch 16 and 8, length 151; one and two ranks"
@@ -64,7 +65,9 @@ group(
 
 group(
     "tiny_vla.ddp_state",
-    wrap("torch.nn.parallel.distributed.DistributedDataParallel.__init__", f"{_HERE}.ddp_state.init"),
+    wrap(
+        "torch.nn.parallel.distributed.DistributedDataParallel.__init__", "turbo_hydra.catalogs.shared.ddp_state.init"
+    ),
     options=DdpState,
     about=About(
         why="With several ranks the graph is searched for unused parameters in every step (the last layer's prefix "

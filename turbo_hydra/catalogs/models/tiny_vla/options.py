@@ -23,17 +23,6 @@ class FusedAttention:
 
 
 @dataclass(frozen=True)
-class DdpState:
-    """Options of `tiny_vla.ddp_state`."""
-
-    static_graph: bool = field(
-        default=True, metadata={"help": "find the parameters without gradient once, instead of in every step"}
-    )
-    bucket_view: bool = field(default=True, metadata={"help": "gradients live in the buckets that are exchanged"})
-    broadcast_buffers: bool = field(default=False, metadata={"help": "send rank 0's buffers before every forward"})
-
-
-@dataclass(frozen=True)
 class CompileLayer:
     """Options of `tiny_vla.compile_layer`."""
 
