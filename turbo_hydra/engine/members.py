@@ -4,27 +4,21 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import sys
 import types
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from turbo_hydra.engine import kinds
-from turbo_hydra.engine.around import surrounded
+from turbo_hydra.engine import building
 from turbo_hydra.engine.checks import Check, check_evidence
 from turbo_hydra.engine.declarations import Group, Member, Place
-from turbo_hydra.engine.dispatch import dispatcher
 from turbo_hydra.engine.distributions import installed_version
 from turbo_hydra.engine.evidence import LiveReader
 from turbo_hydra.engine.hits import Hits
-from turbo_hydra.engine.kinds import function_of, in_kind_of
+from turbo_hydra.engine.kinds import function_of
 from turbo_hydra.engine.objects import load_object
 from turbo_hydra.engine.selection import Selection
-from turbo_hydra.engine.signature import accepted_by, difference, same_parameters, seen_by_caller
 from turbo_hydra.engine.targets import ResolutionError, Site, own_namespace, resolve
-
-_MOST_NAMED = 5
 
 
 class Shadow(Protocol):
@@ -57,6 +51,8 @@ class PreparedMember:
         File and line of the original.
     pending : bool
         Whether the target has yet to come into being.
+    replacement, condition : object
+        The objects that the member names, once they are loaded.
     """
 
     group: Group
@@ -73,8 +69,8 @@ class PreparedMember:
     rebound: list[str] = field(default_factory=list)
     shared_with: str | None = None
     shadow: Shadow | None = None
-    _replacement: Any = None
-    _condition: Any = None
+    replacement: Any = None
+    condition: Any = None
     _built: tuple[Any, Any] | None = None
 
     @property
@@ -149,7 +145,7 @@ class PreparedMember:
         if not self.member.observer:
             self._check_evidence(self.site, selection, reader)
         self._load_objects()
-        if self._replacement is not None:
+        if self.replacement is not None:
             self.build(self.site.raw, count=selection.counts and not self.member.observer)
 
     def share(self, twin: PreparedMember) -> None:
@@ -228,7 +224,7 @@ class PreparedMember:
                     f"{what}.import", f"the {what} '{path}' cannot be imported: {cause}", expected=path, actual=cause
                 )
             else:
-                setattr(self, f"_{what}", value)
+                setattr(self, what, value)
 
     def build(self, original_raw: Any, *, count: bool) -> Any:
         """Make the raw object that will stand at the site over `original_raw`; failures become checks.
@@ -246,94 +242,8 @@ class PreparedMember:
             None if a check failed; the same object when asked again for the same original.
         """
         if self._built is None or self._built[0] is not original_raw:
-            self._built = (original_raw, self._build(original_raw, count=count))
+            self._built = (original_raw, building.build(self, original_raw, count=count))
         return self._built[1]
-
-    def _build(self, original_raw: Any, *, count: bool) -> Any:
-        original = function_of(original_raw)
-        if self.member.kind == "wrap":
-            try:
-                made = self._replacement(original, self.options)
-            except Exception as error:
-                cause = f"{type(error).__name__}: {error}"
-                self.fail(
-                    "replacement.factory", f"the factory '{self.member.replacement}' raised {cause}", actual=cause
-                )
-                return None
-        else:
-            made = function_of(self._replacement)
-        if isinstance(original, type):
-            return made if self._fits_class(original, made) else None
-        if not callable(made):
-            what = "factory returned" if self.member.kind == "wrap" else "replacement is"
-            self.fail("replacement.kind", f"'{self.member.replacement}': the {what} {made!r}, which cannot be called")
-            return None
-        if not self._fits(original, made):
-            return None
-        condition = self._condition if self.member.runtime_condition else None
-        beside_calling = kinds.beside_calling(original)
-        if beside_calling and condition is None and isinstance(made, type(original)):
-            self.hits = None  # it stands there itself: a function that counts would lack the rest
-            return in_kind_of(original_raw, made)
-        self.hits = Hits() if count else None
-        beside = self.shadow(original, made) if self.shadow is not None and self.hits is not None else None
-        if self.hits is not None and not self.member.observer:
-            beside = surrounded(self.label, beside or made) or beside
-        may_compile = self.group.about is None or self.group.about.compile
-        chosen = dispatcher(
-            original,
-            made,
-            hits=self.hits,
-            condition=condition,
-            label=self.label,
-            eager=beside,
-            may_compile=may_compile,
-        )
-        lost = [name for name in beside_calling if inspect.getattr_static(chosen, name, chosen) is chosen]
-        if lost:
-            message = (
-                f"'{self.member.target}' is a {type(original).__qualname__}, which offers more than being called; what "
-                f"takes its place lacks {_enumerated(lost)} (a {type(original).__qualname__} would stand there itself)"
-            )
-            self.warn("target.attributes", message, expected=", ".join(lost), actual=type(chosen).__qualname__)
-        return in_kind_of(original_raw, chosen)
-
-    def _fits(self, original: Any, made: Any) -> bool:
-        if self._condition is None and same_parameters(original, made):
-            return True
-        expected, actual = seen_by_caller(original), accepted_by(made)
-        problem = difference(expected, actual) if expected and actual else None
-        if problem is None and self._condition is not None and expected is not None:
-            accepted = accepted_by(self._condition)
-            problem = difference(expected, accepted) if accepted else None
-            if problem is not None:
-                self.fail("condition.signature", f"the condition cannot be called like the target: {problem}")
-                return False
-        if problem is not None:
-            self.fail(
-                "signature",
-                f"the replacement '{self.member.replacement}' cannot be called like the target: {problem}",
-                expected=str(expected),
-                actual=str(actual),
-            )
-        return problem is None
-
-    def _fits_class(self, original: type, made: Any) -> bool:
-        if self.member.runtime_condition is not None:
-            self.fail("condition.class", f"'{self.member.target}' is a class: a runtime_condition chooses among calls")
-            return False
-        if not (isinstance(made, type) and issubclass(made, original)):
-            self.fail("target.kind", f"a class is replaced by a subclass of it only; found {made!r}")
-            return False
-        live: list[type] = type.__subclasses__(original)
-        # What stands beside the replacement knows of it: another replacement, or a helper.
-        children = [item for item in live if item.__module__ != made.__module__ and not issubclass(item, made)]
-        if children:
-            names = ", ".join(f"{item.__module__}.{item.__qualname__}" for item in children)
-            self.fail(
-                "target.subclasses", f"class '{self.member.target}' has live subclasses that would keep it: {names}"
-            )
-        return not children
 
     def to_dict(self) -> dict[str, Any]:
         """The report's entry."""
@@ -352,11 +262,6 @@ class PreparedMember:
             "rebound": list(self.rebound),
             "stale_holders": list(self.stale_holders),
         }
-
-
-def _enumerated(names: list[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return ", ".join(f"'{name}'" for name in names[:_MOST_NAMED]) + more
 
 
 def over(site: Site, raw: Any) -> Site:
