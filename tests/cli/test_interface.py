@@ -67,7 +67,7 @@ def test_config_groups_and_options() -> None:
     expected = {
         "ablation": ["tiny_vla"],
         "measure": ["default", "off"],
-        "model": ["custom", "tiny_vla"],
+        "model": ["custom", "openpi", "tiny_vla"],
         "optimization": ["common", "tiny_vla"],
         "optimization/recipe": ["common", "tiny_vla"],
         "optimization/tiny_vla": ["all_off"],

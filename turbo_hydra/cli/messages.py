@@ -8,12 +8,14 @@ from collections.abc import Iterator
 
 from omegaconf import OmegaConf
 
+from turbo_hydra.config import model_files
 from turbo_hydra.config.fields import did_you_mean
 
 _UNKNOWN = re.compile(r"Could not override '(?P<key>[^']+)'")
 _AMBIGUOUS = re.compile(r"Ambiguous value for argument '(?P<key>[^=]+)=(?P<value>.*)'\n")
 _TOGGLES = re.compile(r"optimization\.(groups|options)\.(?P<catalog>\w+)=")
 _KEY = re.compile(r"In '(?P<where>[^']+)': ConfigKeyError raised while composing config:\s+Key '(?P<key>[^']+)' not in")
+_VARIABLE = re.compile(r"Environment variable '(?P<name>[^']+)' not found.*full_key: (?P<key>\S+)", re.DOTALL)
 _MERGING = re.compile(r"Error merging override (?P<override>.*)", re.DOTALL)
 
 
@@ -26,6 +28,10 @@ def sentence(problem: BaseException) -> str:
     inside = _KEY.match(text)
     if inside:
         return _in_file(inside["where"], inside["key"])
+    variable = _VARIABLE.search(text)
+    if variable:
+        key, name = variable["key"], variable["name"]
+        return f"'{key}' is not set: give {key}=..., or set the environment variable {name}, which it is taken from"
     ambiguous = _AMBIGUOUS.match(text)
     if ambiguous:
         key, value = ambiguous["key"], ambiguous["value"]
@@ -90,4 +96,13 @@ def _missing(lines: list[str]) -> str:
     if not found:
         return " ".join([lines[0], "Available:", ", ".join(known)])
     group, _, option = found["option"].rpartition("/")
-    return f"there is no {group}={option}{did_you_mean(option, known)}"
+    said = f"there is no {group}={option}{did_you_mean(option, known)}"
+    return f"{said}{_supported(known)}" if group == "model" else said
+
+
+def _supported(known: list[str]) -> str:
+    """The models that there are, a line each, as in docs/models/README.md."""
+    what = model_files.descriptions()
+    width = max(map(len, known), default=0)
+    lines = (f"  {name:{width}}  {what.get(name, '')}".rstrip() for name in known)
+    return "\n".join(["\nThere are:", *lines])

@@ -58,9 +58,24 @@ def named(model: str | None, entry: str | None, pythonpath: Sequence[str]) -> tu
     return script, list(dict.fromkeys([*first, *path, ".", "src"]))
 
 
+def descriptions() -> dict[str, str]:
+    """What each installed model is: the first line of its file that is a comment and no licence."""
+    found: dict[str, str] = {}
+    for folder in _folders():
+        for file in sorted(folder.glob("*.yaml")):
+            lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+            comments = (line.lstrip("# ") for line in lines if line.startswith("#") and "SPDX-" not in line)
+            found.setdefault(file.stem, next(comments, ""))
+    return dict(sorted(found.items()))
+
+
 def _config(model: str) -> dict[str, Any]:
-    for folder in OptimizationConfigCatalog().folders:
-        file = folder.parent / "model" / f"{model}.yaml"
+    for folder in _folders():
+        file = folder / f"{model}.yaml"
         if file.is_file():
             return read_yaml(file).data
     return {}
+
+
+def _folders() -> list[Path]:
+    return [folder.parent / "model" for folder in OptimizationConfigCatalog().folders]

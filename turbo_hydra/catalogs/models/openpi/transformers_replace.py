@@ -21,8 +21,9 @@ FILES = (
     "models/siglip/check.py",
     "models/siglip/modeling_siglip.py",
 )
-# Below the package `openpi`, which lies under `src` in the repository.
 _FOLDER = Path("models_pytorch", "transformers_replace")
+# Where the package `openpi` may lie in a repository; in OpenPI's own it is the first.
+_ROOTS = ("src", ".")
 
 
 def check(context: CheckContext) -> CompatibilityResult:
@@ -66,8 +67,11 @@ def source(text: str | None, context: ImportContext) -> str:
 
 def _folder(repository: Path | None) -> Path | None:
     """The folder of the files: in the repository, else in the package that `import openpi` would find."""
-    if repository is not None and (repository / "src" / "openpi").is_dir():
-        return repository / "src" / "openpi" / _FOLDER
+    if repository is not None:
+        for root in _ROOTS:
+            package = repository / root / "openpi"
+            if package.is_dir():
+                return package / _FOLDER
     spec = importlib.util.find_spec("openpi")
     locations = spec.submodule_search_locations if spec is not None else None
     return Path(next(iter(locations)), _FOLDER) if locations else None
