@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Groups for OpenPI's PI0 and PI0.5 as they are trained in PyTorch."""
+
+from __future__ import annotations
+
+from turbo_hydra import About, group, wrap
+from turbo_hydra.catalogs.models.openpi import compat  # noqa: F401  its groups come first
+from turbo_hydra.catalogs.models.openpi.options import GemmaCheckpointStride, Pi0Compile, PrefixTrim
+
+_HERE = "turbo_hydra.catalogs.models.openpi"
+_PI0 = "openpi.models_pytorch.pi0_pytorch.PI0Pytorch"
+_JOINT = "openpi.models_pytorch.gemma_pytorch.PaliGemmaWithExpertModel"
+_GEMMA = "transformers.models.gemma.modeling_gemma"
+_SIGLIP = "transformers.models.siglip.modeling_siglip"
+# The targets in transformers are of OpenPI's own files, which this group serves; OpenPI's modules import them.
+_SERVED = ("openpi.transformers_replace",)
+_VALIDATED = "torch 2.13 on CPU, float32 and bfloat16, a small model of the same structure"
+
+group(
+    "openpi.pi0_compile",
+    wrap(f"{_PI0}._apply_checkpoint", f"{_HERE}.pi0_compile.apply_checkpoint"),
+    depends_on=_SERVED,
+    options=Pi0Compile,
+    compatibility_check=f"{_HERE}.pi0_compile.check",
+    about=About(
+        why="Training checkpoints each part of the model, so that the backward pass computes the forward pass again, "
+        "and runs norms, rotary embedding, softmax, gates and residuals as separate passes over the activations. The "
+        "joint forward and the image encoder are compiled, their activations are kept, and the joint sequence is "
+        "padded with masked tokens to a length that matrix products like. Compiling takes one to two minutes a length "
+        "on first use.",
+        memory="keeps the activations of both regions: 34 to 55 GiB at batch 32 of PI0.5, together with "
+        "openpi.gemma_checkpoint_stride; checkpoint: upstream keeps them as upstream does",
+        numerics="close",
+        validated=_VALIDATED,
+        until="OpenPI compiles its training step and lets checkpointing be switched off",
+    ),
+)
+
+group(
+    "openpi.gemma_checkpoint_stride",
+    wrap(f"{_JOINT}.forward", f"{_HERE}.gemma_checkpoint_stride.forward"),
+    wrap("torch.utils.checkpoint.checkpoint", f"{_HERE}.gemma_checkpoint_stride.checkpoint"),
+    depends_on=_SERVED,
+    options=GemmaCheckpointStride,
+    about=About(
+        why="The joint forward checkpoints each of its 18 layers whenever it trains, whatever the model's switches "
+        "say, beside the checkpoint around the whole. Here every n-th layer is checkpointed, or none. The second "
+        "target matters for strides above 1 only; under torch.compile such a stride means every layer.",
+        memory="a stride of 0 keeps all layers' activations: 34 to 55 GiB at batch 32 of PI0.5, compiled; without "
+        "openpi.pi0_compile more than 139 GiB",
+        numerics="bitwise",
+        validated=_VALIDATED,
+        until="OpenPI heeds gradient_checkpointing_disable",
+    ),
+)
+
+group(
+    "openpi.prefix_trim",
+    wrap(f"{_PI0}._preprocess_observation", f"{_HERE}.prefix_trim.preprocess_observation"),
+    depends_on=_SERVED,
+    options=PrefixTrim,
+    about=About(
+        why="Three cameras and a prompt padded to 200 tokens are always embedded and taken through all layers, though "
+        "masked tokens are never attended to. Cameras that the whole batch masks and the padding beyond its longest "
+        "prompt are left out, in buckets, so that few lengths are compiled. One transfer a step tells what is masked.",
+        memory="less, in proportion to the tokens: 55 to 45 GiB at batch 32 of PI0.5 with two cameras and 118 tokens",
+        numerics="close",
+        validated=_VALIDATED,
+        until="OpenPI leaves masked tokens out",
+    ),
+)
+
+group(
+    "openpi.rope_cache",
+    wrap(f"{_GEMMA}.GemmaRotaryEmbedding.forward", f"{_HERE}.rope_cache.forward"),
+    depends_on=_SERVED,
+    about=About(
+        why="Each of 18 layers computes the cosines and sines of the same positions, and again in the recomputation. "
+        "They are computed once for a tensor of positions. A compiled region does so by itself: there the group "
+        "changes nothing.",
+        memory="one pair of cosines and sines stays allocated",
+        numerics="bitwise",
+        validated=_VALIDATED,
+        until="OpenPI computes them once a step",
+    ),
+)
