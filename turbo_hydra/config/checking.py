@@ -145,7 +145,7 @@ def check(
     on = [group for group in chosen if ordered[group.id]]
     surroundings = Surroundings(place.folder, files, config.catalogs, on, config.options)
     reader = surroundings.reader()
-    result.problems += conflicts(on, reader)
+    result.problems += conflicts(on, reader, one_recipe=False)
     selection = config.selection()
     found = _found(object_targets(chosen), surroundings, reader, static)
     for group in chosen:

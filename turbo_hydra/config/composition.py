@@ -59,8 +59,18 @@ def closure(groups: Mapping[str, bool], registry: Registry) -> dict[str, bool]:
     return {id: chosen[id] for id in order}
 
 
-def conflicts(groups: Iterable[Group], reader: StaticReader) -> list[str]:
-    """Sentences about members that cannot both be applied, each with both places."""
+def conflicts(groups: Iterable[Group], reader: StaticReader, *, one_recipe: bool) -> list[str]:
+    """Sentences about members that cannot both be applied, each with both places.
+
+    Parameters
+    ----------
+    groups : iterable of Group
+        The groups that are on.
+    reader : StaticReader
+        Finds what paths lead to.
+    one_recipe : bool
+        Whether two groups may not declare the same change. Where configs are composed they may: a run applies one.
+    """
     said: list[str] = []
     places: dict[str, tuple[Group, Member]] = {}
     classes: dict[str, tuple[Group, Member]] = {}
@@ -75,6 +85,8 @@ def conflicts(groups: Iterable[Group], reader: StaticReader) -> list[str]:
             other = places.setdefault(key, (group, member))
             if other[1] is not member and not (other[1].stack and member.stack):
                 same = (other[1].kind, other[1].replacement) == (member.kind, member.replacement)
+                if same and not one_recipe and other[0] is not group and other[0].options is group.options:
+                    continue
                 how = "the same change; keep one of the two" if same else "different changes; keep one of the two"
                 said.append(_sentence(other, (group, member), f"both declare '{path}', {how}"))
             if is_class:

@@ -118,7 +118,7 @@ def generate(request: Request) -> Generated:
     files = ModelFiles.of(recipe.model, place.folder, request.entry, request.pythonpath)
     surroundings = Surroundings(place.folder, files, recipe.catalogs, on, recipe.options)
     reader = surroundings.reader()
-    problems = [*conflicts(on, reader), *reaches(chosen, reader)]
+    problems = [*conflicts(on, reader, one_recipe=True), *reaches(chosen, reader)]
     if problems:
         raise OptimizationConfigError("; ".join(problems))
     taken = take(object_targets(chosen), surroundings, reader, request.static, request.wheels)

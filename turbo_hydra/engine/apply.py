@@ -51,7 +51,13 @@ class Engine:
         """
         order = self.plan.execution_order
         observers = [id for id in order if self.plan.groups[id].group.is_observer]
-        for id in [*(id for id in order if id not in observers), *observers]:
+        for id in order:
+            if id not in observers:
+                self._apply_group(self.outcomes[id])
+        for id, other in list(self.plan.covered.items()):
+            if self.outcomes[other].status != "applied":
+                self._uncover(id)
+        for id in observers:
             self._apply_group(self.outcomes[id])
         rebind(self.outcomes.values())
         self._verify()
@@ -102,8 +108,24 @@ class Engine:
         else:
             outcome.status = "applied"
 
+    def _uncover(self, id: str) -> None:
+        """Apply a group that was left out because another makes its changes, now that the other does not."""
+        outcome = self.outcomes[id]
+        outcome.prepared.decision = "apply"
+        outcome.prepared.reasons = [item for item in outcome.prepared.reasons if not item.startswith("covered by ")]
+        del self.plan.covered[id]
+        self._apply_group(outcome)
+        if outcome.status != "applied":
+            self._take_back_dependents(id)
+
     def _dependencies_hold(self, prepared: PreparedGroup) -> bool:
-        return all(self.outcomes[id].status == "applied" for id in prepared.group.depends_on)
+        # A covered group holds as long as the group that covers it has not come to nothing.
+        needed = [self.outcomes[self.plan.covered.get(id, id)] for id in prepared.group.depends_on]
+        covered = [id in self.plan.covered for id in prepared.group.depends_on]
+        return all(
+            item.status == "applied" or (is_covered and item.status == "not_started")
+            for item, is_covered in zip(needed, covered, strict=True)
+        )
 
     def _plan_writes(self, member: PreparedMember) -> list[tuple[PreparedMember, Site, Any]]:
         """The writes of one member; none where an earlier group has made the identical change."""
@@ -217,10 +239,7 @@ class Engine:
 
     def _take_back_with_dependents(self, outcome: Outcome, error: str) -> None:
         id = outcome.prepared.group.id
-        for other in reversed(self.outcomes.values()):
-            if other.status == "applied" and id in other.prepared.group.depends_on:
-                other.prepared.reasons.append("dependency_rolled_back")
-                self._take_back_with_dependents(other, f"'{id}', which it depends on, was rolled back")
+        self._take_back_dependents(id)
         above = covered({id: outcome.transaction}).get(id)
         if above is None:
             self._take_back(outcome, "rolled_back", error)
@@ -229,8 +248,19 @@ class Engine:
             outcome.status = "failed"
             outcome.error = f"{error}; '{above.site.path}' stays, since it is wrapped by {above.site.read()!r} by now"
 
+    def _take_back_dependents(self, id: str) -> None:
+        for other in reversed(self.outcomes.values()):
+            if other.status == "applied" and id in other.prepared.group.depends_on:
+                other.prepared.reasons.append("dependency_rolled_back")
+                self._take_back_with_dependents(other, f"'{id}', which it depends on, was rolled back")
+
     def _take_over(self, id: str) -> None:
         """Let groups that shared a change of the group `id`, which is rolled back, make it themselves."""
+        for left_out in [item for item, other in self.plan.covered.items() if other == id]:
+            self._uncover(left_out)
+            for member in self.outcomes[left_out].prepared.members:
+                if member.pending and member.exists():
+                    self._bind(self.outcomes[left_out], member)
         for outcome in self.outcomes.values():
             sharing = [member for member in outcome.prepared.members if member.shared_with == id]
             if outcome.status == "applied":

@@ -129,6 +129,43 @@ def mark_shared(members: Sequence[PreparedMember]) -> None:
             prepared.shared_with = owner
 
 
+def covered(members: Sequence[PreparedMember]) -> dict[str, str]:
+    """Groups all of whose changes another group makes too, each with the group that covers it.
+
+    Of two groups that declare the same, the later is covered; a group whose changes are a part of another's is covered
+    wherever it stands. A group that is named as covering is not covered itself.
+
+    Parameters
+    ----------
+    members : sequence of PreparedMember
+        Members of the groups that would be applied, in their order.
+    """
+    groups: dict[str, list[PreparedMember]] = {}
+    for prepared in members:
+        if not prepared.member.observer:
+            groups.setdefault(prepared.group.id, []).append(prepared)
+    found: dict[str, str] = {}
+    for id in reversed(groups):
+        for other in groups:
+            if other != id and other not in found and _made_by(groups[id], groups[other]):
+                found[id] = other
+                break
+    for id in found:
+        while found[id] in found:
+            found[id] = found[found[id]]
+    return found
+
+
+def _made_by(part: Sequence[PreparedMember], whole: Sequence[PreparedMember]) -> bool:
+    return all(any(identical(item, other) and _same_place(item, other) for other in whole) for item in part)
+
+
+def _same_place(first: PreparedMember, second: PreparedMember) -> bool:
+    if first.pending or second.pending:
+        return first.pending and second.pending and set(first.member.paths) <= set(second.member.paths)
+    return first.site is not None and {site.key for site in first.sites} <= {site.key for site in second.sites}
+
+
 def identical(first: PreparedMember, second: PreparedMember) -> bool:
     """Whether two groups declare the same change."""
     return (

@@ -101,6 +101,9 @@ class Plan:
         Members that cannot both be applied.
     execution_order : list[str]
         Ids of the groups that will be applied.
+    covered : dict[str, str]
+        Groups that are left out because another group makes all of their changes, and that group. Where it comes to
+        nothing, they are applied themselves.
     """
 
     environment: dict[str, Any]
@@ -109,6 +112,7 @@ class Plan:
     checks: list[Check]
     conflicts: list[conflicts.Conflict] = field(default_factory=list)
     execution_order: list[str] = field(default_factory=list)
+    covered: dict[str, str] = field(default_factory=dict)
 
     def uninstall_imports(self) -> None:
         """Take the import groups back, whose effect began when the plan was made."""
@@ -177,6 +181,7 @@ def prepare(registry: Registry, selection: Selection, shadow: ShadowFactory | No
     _refuse_uncompilable(plan)
     _find_conflicts(plan)
     _block_dependents(groups)
+    _cover(plan)
     plan.execution_order = [id for id, item in groups.items() if item.decision == "apply"]
     return plan
 
@@ -288,6 +293,13 @@ def _find_conflicts(plan: Plan) -> None:
     plan.conflicts += [*conflicts.find(members), *conflicts.find_under_imports(members, _needed(plan))]
     _block_conflicting(plan)
     conflicts.mark_shared([member for item in applied if item.decision == "apply" for member in item.members])
+
+
+def _cover(plan: Plan) -> None:
+    applied = [item for item in plan.groups.values() if item.decision == "apply" and not item.group.is_import_group]
+    plan.covered = conflicts.covered([member for item in applied for member in item.members])
+    for id, other in plan.covered.items():
+        plan.groups[id].skip(f"covered by {other}")
 
 
 def _look_back(plan: Plan, loaded: frozenset[str]) -> None:

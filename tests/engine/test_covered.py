@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Groups of two catalogs that declare the same: one is applied, the other says by which it is covered."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from tests.engine.conftest import Lab
+from turbo_hydra.engine.errors import StrictStop
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    size: int = 1
+
+
+@pytest.fixture
+def two(lab: Lab) -> Lab:
+    lab.write("lib", "def f(x):\n    return 'original'\ndef g(x):\n    return 'original'\n")
+    lab.write(
+        "new",
+        """
+        def f(x):
+            return "ours"
+        def other(x):
+            return "other"
+        def wrapping(original, options):
+            def wrapped(x):
+                return [options and options.size, original(x)]
+            return wrapped
+        """,
+    )
+    return lab
+
+
+def reasons(lab: Lab, name: str) -> list[str]:
+    return next(entry["reasons"] for entry in lab.engines[-1].report.execution if entry["group"] == f"lab.{name}")
+
+
+def test_the_later_of_two_that_declare_the_same_is_covered(two: Lab) -> None:
+    two.group("first", two.wrap("lib.f", "new.wrapping"), options=Options)
+    two.group("second", two.wrap("lib.f", "new.wrapping"), options=Options)
+    two.apply(strict=True).strict_stop()
+    assert (two.status("first"), two.status("second")) == ("applied", "skipped")
+    assert reasons(two, "second") == ["covered by lab.first"]
+    assert two.load("lib").f(1) == [1, "original"], "once, not twice"
+    assert (two.hits("first"), two.planned is not None and two.planned.execution_order) == ((1, 0), ["lab.first"])
+    assert two.engines[-1].report.summary["skipped"] == 1
+
+
+@pytest.mark.parametrize("larger", ["first", "second"])
+def test_a_part_is_covered_by_the_whole_wherever_it_stands(two: Lab, larger: str) -> None:
+    for name in ("first", "second"):
+        members = [two.replace("lib.f", "new.f")] + ([two.replace("lib.g", "new.f")] if name == larger else [])
+        two.group(name, *members)
+    two.apply()
+    part = "second" if larger == "first" else "first"
+    assert (two.status(larger), two.status(part)) == ("applied", "skipped")
+    assert reasons(two, part) == [f"covered by lab.{larger}"]
+    assert (two.load("lib").f(1), two.load("lib").g(1)) == ("ours", "ours")
+
+
+def test_of_three_each_names_the_one_that_is_applied(two: Lab) -> None:
+    for name in ("one", "two", "three"):
+        two.group(name, two.replace("lib.f", "new.f"))
+    two.group("all", two.replace("lib.f", "new.f"), two.replace("lib.g", "new.f"))
+    two.apply()
+    assert [reasons(two, name) for name in ("one", "two", "three")] == [["covered by lab.all"]] * 3
+    assert two.status("all") == "applied"
+
+
+@pytest.mark.parametrize("off", ["first", "second"])
+def test_with_one_of_them_off_the_other_is_applied(two: Lab, off: str) -> None:
+    two.group("first", two.replace("lib.f", "new.f"))
+    two.group("second", two.replace("lib.f", "new.f"))
+    two.apply(disable=(off,))
+    on = "second" if off == "first" else "first"
+    assert (two.status(on), reasons(two, off)) == ("applied", ["disabled_by_user"])
+    assert two.load("lib").f(1) == "ours"
+
+
+def test_other_options_are_another_change(two: Lab) -> None:
+    two.group("first", two.wrap("lib.f", "new.wrapping"), options=Options)
+    two.group("second", two.wrap("lib.f", "new.wrapping"), options=Options)
+    made = two.plan(options={"lab.first": {"size": 2}})
+    assert made.covered == {}
+    assert [item.decision for item in made.groups.values()] == ["block", "block"]
+
+
+def test_what_depends_on_a_covered_group_is_applied(two: Lab) -> None:
+    two.group("first", two.replace("lib.f", "new.f"))
+    two.group("second", two.replace("lib.f", "new.f"))
+    two.group("needing", two.replace("lib.g", "new.f"), depends_on=("second",))
+    two.apply()
+    assert (two.status("second"), two.status("needing")) == ("skipped", "applied")
+
+
+def test_a_covered_group_is_applied_where_the_covering_one_is_blocked(two: Lab) -> None:
+    two.group("first", two.replace("lib.f", "new.f"), two.replace("lib.g", "new.missing"))
+    two.group("second", two.replace("lib.f", "new.f"))
+    two.apply()
+    assert (two.status("first"), two.status("second")) == ("blocked", "applied")
+    assert two.load("lib").f(1) == "ours"
+
+
+def test_a_covered_group_is_applied_where_the_covering_one_is_rolled_back(two: Lab) -> None:
+    two.write("lib", "class Table(dict):\n    pass\ndef f(x):\n    return 'original'\nTABLE = Table(g=lambda x: 1)\n")
+    lib = two.load("lib")
+    two.group("first", two.replace("lib.f", "new.f"), two.replace("lib.TABLE.g", "new.f"))
+    two.group("second", two.replace("lib.f", "new.f"))
+    two.record("lib.f", "lib.TABLE.g")
+    engine = two.engine(force=("*",))
+
+    def refuse(self: object, key: str, value: object) -> None:
+        raise RuntimeError("refused")
+
+    lib.Table.__setitem__ = refuse
+    engine.apply()
+    assert (two.status("first"), two.status("second")) == ("rolled_back", "applied")
+    assert reasons(two, "second") == []
+    assert lib.f(1) == "ours"
+    assert engine.undo() == []
+    assert lib.f(1) == "original"
+
+
+def test_a_late_target_is_taken_over_too(two: Lab) -> None:
+    two.write("later", "def f(x):\n    return 'original'\ndef g(x):\n    return 'changed since'\n")
+    two.group("first", two.replace("later.f", "new.f", late=True), two.replace("later.g", "new.f", late=True))
+    two.group("second", two.replace("later.f", "new.f", late=True))
+    two.record()
+    two.evidence[two.path("later.g")] = two.evidence[two.path("later.f")]
+    two.apply()
+    assert (two.status("second"), reasons(two, "second")) == ("skipped", ["covered by lab.first"])
+    assert two.load("later").f(1) == "ours"
+    assert (two.status("first"), two.status("second")) == ("rolled_back", "applied")
+
+
+def test_strict_still_ends_where_the_covering_group_is_blocked_and_so_is_the_other(two: Lab) -> None:
+    two.group("first", two.replace("lib.f", "new.missing"))
+    two.group("second", two.replace("lib.f", "new.missing"))
+    engine = two.apply(strict=True)
+    with pytest.raises(StrictStop, match=r"'lab\.first' blocked.*'lab\.second' blocked"):
+        engine.strict_stop()
