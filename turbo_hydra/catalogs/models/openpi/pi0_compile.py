@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from turbo_hydra import CheckContext, CompatibilityResult, fallback
+from turbo_hydra import CompatibilityResult, fallback
 from turbo_hydra.catalogs.models.openpi.options import Pi0Compile
 
 Function = Callable[..., Any]
@@ -110,7 +110,7 @@ def _tell(name: str, options: Pi0Compile, compiled: dict[str, Function]) -> None
     _logger.info("openpi.pi0_compile: %s: %s, %s", _REGIONS[name], how, kept)
 
 
-def check(context: CheckContext) -> CompatibilityResult:
+def check(context: Any) -> CompatibilityResult:
     """Whether something is there that compiles: Triton for a GPU, a C++ compiler for the CPU."""
     if context.options is not None and context.options.mode == "none":
         return CompatibilityResult(True)
