@@ -15,7 +15,7 @@ from collections.abc import Callable
 from inspect import Parameter, Signature
 from typing import Any, NoReturn
 
-from turbo_hydra.engine.hits import Hits, left_to_interpreter, register
+from turbo_hydra.engine.hits import Hits, left_to_interpreter, register, traced_as
 from turbo_hydra.engine.kinds import CACHE_TYPE
 from turbo_hydra.engine.signature import accepted_by
 
@@ -47,7 +47,7 @@ def dispatcher(
     label : str
         Group and target, shown as the file name in tracebacks.
     eager : callable, optional
-        What is called in place of `replacement` where nothing compiles; needs `hits`.
+        What is called in place of `replacement` where nothing compiles.
     may_compile : bool
         Whether the replacement may run under `torch.compile`; otherwise a compiled caller breaks its graph there, and
         the replacement runs as it does in eager code.
@@ -66,17 +66,18 @@ def dispatcher(
     name = getattr(original, "__name__", "dispatch")
     name = name if name.isidentifier() and not keyword.iskeyword(name) else "dispatch"
     own = _prefix({name, *signature.parameters})
-    taken = eager or replacement if may_compile else left_to_interpreter(eager or replacement)
-    if hits is not None:
-        taken = hits.count_replacement(taken, replacement if may_compile else None)
+    taken = replacement if eager is None else traced_as(eager, replacement)
     names: dict[str, Any] = {
-        f"{own}replacement": taken,
-        f"{own}original": hits.count_original(original) if hits and condition else original,
+        f"{own}replacement": taken if may_compile else left_to_interpreter(taken),
+        f"{own}original": original,
         f"{own}condition": condition,
         f"{own}require_bool": _require_bool,
         f"{own}label": label,
     }
-    function = _generate(original, name, signature, names, own, conditional=condition is not None)
+    if hits is not None:
+        names[f"{own}took"] = hits.counter_of_replacement(may_compile=may_compile)
+        names[f"{own}left"] = hits.counter_of_original()
+    function = _generate(original, name, signature, names, own)
     _dress(function, original)
     vars(function).update(carried)
     if hits is not None:
@@ -108,30 +109,29 @@ def _tells_given_from_default(value: Any) -> bool:
     return signature is None or any(item.kind is Parameter.VAR_KEYWORD for item in signature.parameters.values())
 
 
-def _generate(
-    original: Any, name: str, signature: Signature, names: dict[str, Any], own: str, *, conditional: bool
-) -> types.FunctionType:
+def _generate(original: Any, name: str, signature: Signature, names: dict[str, Any], own: str) -> types.FunctionType:
     prefix, begin, end = "", "return ", ""
     if inspect.iscoroutinefunction(original):
         prefix, begin = "async ", "return await "
     elif inspect.isgeneratorfunction(original):
         begin, end = "return (yield from ", ")"
     arguments = _call(signature)
-    take = f"{begin}{own}replacement({arguments}){end}"
-    leave = f"{begin}{own}original({arguments}){end}"
-    lines = [f"{prefix}def {name}({_head(signature, names, own)}):"]
-    if conditional:
-        lines += [
-            f"    {own}chosen = {own}condition({arguments})",
-            f"    if {own}chosen is True: {take}",
-            f"    if {own}chosen is False: {leave}",
-            f"    {own}require_bool({own}label, {own}chosen)",
-            f"    if {own}chosen: {take}",
-            f"    {leave}",
-        ]
+    counted = f"{own}took" in names
+    take = [f"{own}took()"] * counted + [f"{begin}{own}replacement({arguments}){end}"]
+    leave = [f"{own}left()"] * counted + [f"{begin}{own}original({arguments}){end}"]
+    if names[f"{own}condition"] is None:
+        body = take
     else:
-        lines.append(f"    {take}")
-    exec(compile("\n".join(lines), f"<turbo_hydra {names[f'{own}label']}>", "exec"), names)
+        body = [
+            f"{own}chosen = {own}condition({arguments})",
+            f"if {own}chosen is not True and {own}chosen is not False:",
+            f"    {own}require_bool({own}label, {own}chosen)",
+            f"if {own}chosen:",
+            *(f"    {line}" for line in take),
+            *leave,
+        ]
+    text = "\n    ".join([f"{prefix}def {name}({_head(signature, names, own)}):", *body])
+    exec(compile(text, f"<turbo_hydra {names[f'{own}label']}>", "exec"), names)
     return names[name]  # type: ignore[no-any-return]
 
 

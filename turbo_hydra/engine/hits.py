@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """How often the calls of a member took the replacement and the original, and why not.
 
-Counting is done in C by an `lru_cache` of size 0, which caches nothing and counts its calls: the cheapest counter there
-is, exact with threads, and without state that Dynamo would guard on. Dynamo traces through to its `__wrapped__`, which
-is made to note the trace.
+A call is counted by calling an `lru_cache` of size 0 before it, which caches nothing and counts in C: the cheapest
+counter there is, exact with threads, and without state that Dynamo would guard on. Dynamo traces through to its
+`__wrapped__`, which is made to note the trace.
 """
 
 from __future__ import annotations
@@ -40,12 +40,10 @@ class Hits:
         self.traced = 0
         self.reasons: Counter[str] = Counter()
 
-    def count_replacement(
-        self, function: Callable[..., Any], compiled: Callable[..., Any] | None
-    ) -> Callable[..., Any]:
-        """`function`, whose calls are counted as calls of the replacement.
+    def counter_of_replacement(self, *, may_compile: bool = True) -> Callable[[], object]:
+        """What is to be called before each call of the replacement.
 
-        Compilers trace `compiled` instead; None says that `function` leaves them by itself and is counted there.
+        Compilers note that they traced it; with `may_compile` False they run it between two graphs.
         """
 
         def note() -> None:
@@ -53,17 +51,12 @@ class Hits:
 
         # Dynamo runs a function marked so itself while it traces, and takes its result as a constant.
         note._dynamo_marked_constant = True  # type: ignore[attr-defined]
-
-        def traced(*args: Any, **kwargs: Any) -> Any:
-            note()
-            return compiled(*args, **kwargs)  # type: ignore[misc]
-
-        self._replacement = _counted(function, traced if compiled is not None else _calling(function))
+        self._replacement = _counter(note if may_compile else left_to_interpreter(tuple))
         return self._replacement  # type: ignore[no-any-return]
 
-    def count_original(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """`function`, whose calls are counted as calls of the original."""
-        self._original = _counted(function, _calling(function))
+    def counter_of_original(self) -> Callable[[], object]:
+        """What is to be called before each call of the original."""
+        self._original = _counter(_calling(tuple))
         return self._original  # type: ignore[no-any-return]
 
     @property
@@ -91,12 +84,12 @@ class Hits:
         }
 
 
-def _counted(function: Callable[..., Any], traced: Callable[..., Any]) -> Any:
+def _counter(traced: Callable[[], object]) -> Any:
     # Dynamo warns of caches around functions that are not torch's; this one caches nothing.
     traced.__module__ = "torch"
-    counted = functools.lru_cache(maxsize=0)(function)
-    counted.__wrapped__ = traced
-    return counted
+    counter: Any = functools.lru_cache(maxsize=0)(tuple)  # nothing is cheaper to call in vain
+    counter.__wrapped__ = traced
+    return counter
 
 
 def _calling(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -106,6 +99,13 @@ def _calling(function: Callable[..., Any]) -> Callable[..., Any]:
     return calling
 
 
+def traced_as(function: Callable[..., Any], compiled: Callable[..., Any]) -> Callable[..., Any]:
+    """What calls `function`, and which compilers take for `compiled`."""
+    made = _calling(function)
+    made._torchdynamo_inline = _calling(compiled)  # type: ignore[attr-defined]
+    return made
+
+
 def left_to_interpreter(function: Callable[..., Any]) -> Callable[..., Any]:
     """What calls `function` outside of any graph: a compiled caller breaks its own there."""
     # Unlike torch.compiler.disable it does not import the compiler; without torch there is none.
@@ -113,8 +113,8 @@ def left_to_interpreter(function: Callable[..., Any]) -> Callable[..., Any]:
     return disable(_calling(function))
 
 
-def _calls(counted: Any) -> int:
-    return 0 if counted is None else int(counted.cache_info().misses)
+def _calls(counter: Any) -> int:
+    return 0 if counter is None else int(counter.cache_info().misses)
 
 
 def register(function: types.FunctionType, hits: Hits) -> None:
