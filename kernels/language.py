@@ -20,9 +20,20 @@ triton: Any = import_module("triton") if _HERE else None
 tl: Any = import_module("triton.language") if _HERE else None
 
 
+def _annotated(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a kernel's module triton's own type for `Any`: for a device, annotations are looked up in it."""
+    kernel.__globals__["Any"] = tl.tensor
+    return kernel
+
+
 def jit(kernel: Callable[..., Any]) -> Any:
     """Triton's `jit`, or the function as it is where there is no triton; it is then never called."""
-    return kernel if triton is None else triton.jit(kernel)
+    return kernel if triton is None else triton.jit(_annotated(kernel))
+
+
+def jit_unspecialized(*names: str) -> Callable[[Callable[..., Any]], Any]:
+    """`jit` for a kernel with integers that change at each call: it is not compiled anew for 1 or multiples of 16."""
+    return lambda kernel: kernel if triton is None else triton.jit(_annotated(kernel), do_not_specialize=list(names))
 
 
 @jit
