@@ -19,6 +19,9 @@ GROUPS: Mapping[str, Mapping[str, Any]] = {
     "openpi.gemma_checkpoint_stride": {},
     "openpi.prefix_trim": {"bucket": 4},
     "openpi.rope_cache": {},
+    "openpi.ddp_state": {},
+    "openpi.fused_adamw": {},
+    "openpi.clip_grad": {},
 }
 STRIDED = {"openpi.gemma_checkpoint_stride": {"layer_stride": 2}}
 TOLERANCE = {"float32": 1e-6, "bfloat16": 2e-2}

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from turbo_hydra import About, group, wrap
 from turbo_hydra.catalogs.models.openpi import compat  # noqa: F401  its groups come first
-from turbo_hydra.catalogs.models.openpi.options import GemmaCheckpointStride, Pi0Compile, PrefixTrim
+from turbo_hydra.catalogs.models.openpi.options import DdpState, GemmaCheckpointStride, Pi0Compile, PrefixTrim
+from turbo_hydra.catalogs.shared.options import ClipGrad, FusedOptimizer
 
 _HERE = "turbo_hydra.catalogs.models.openpi"
+_SHARED = "turbo_hydra.catalogs.shared"
 _PI0 = "openpi.models_pytorch.pi0_pytorch.PI0Pytorch"
 _JOINT = "openpi.models_pytorch.gemma_pytorch.PaliGemmaWithExpertModel"
 _GEMMA = "transformers.models.gemma.modeling_gemma"
@@ -82,5 +84,53 @@ group(
         numerics="bitwise",
         validated=_VALIDATED,
         until="OpenPI computes them once a step",
+    ),
+)
+
+group(
+    "openpi.ddp_state",
+    wrap("torch.nn.parallel.distributed.DistributedDataParallel.__init__", f"{_SHARED}.ddp_state.init"),
+    options=DdpState,
+    about=About(
+        why="With fewer than eight ranks OpenPI has DistributedDataParallel search the graph for unused parameters in "
+        "every step; those are the expert's output head and the prefix's half of the last layer, always the same. It "
+        "searches once. OpenPI's own argument static_graph is overridden; gradients live in the buckets; there are no "
+        "buffers that change. One rank is not touched by it.",
+        memory="none",
+        numerics="close",
+        validated=f"{_VALIDATED}; two ranks",
+        until="OpenPI sets static_graph for any number of ranks",
+    ),
+)
+
+group(
+    "openpi.fused_adamw",
+    wrap("torch.optim.AdamW.__init__", f"{_SHARED}.fused_adamw.adamw"),
+    options=FusedOptimizer,
+    about=About(
+        why="OpenPI's script makes AdamW without `fused`: several passes over all parameters a step, where the fused "
+        "kernel reads and writes each once. An optimizer of another script that chose for itself, is differentiable or "
+        "has parameters that the kernel does not take stays as it is. Checkpoints do not tell which wrote them.",
+        memory="none; less while it steps",
+        numerics="close",
+        validated=_VALIDATED,
+        backward=False,
+        until="OpenPI asks for it, or torch chooses it by itself",
+    ),
+)
+
+group(
+    "openpi.clip_grad",
+    wrap("torch.nn.utils.clip_grad._get_total_norm", f"{_SHARED}.clip_grad.total_norm"),
+    wrap("torch.nn.utils.clip_grad._clip_grads_with_norm_", f"{_SHARED}.clip_grad.scale"),
+    options=ClipGrad,
+    about=About(
+        why="clip_grad_norm_ takes the norm of each of 850 gradients in bfloat16 and moves each to the first one's "
+        "device by itself. The norms are taken in one batched pass, in float32, and nothing waits for the device.",
+        memory="none",
+        numerics="close",
+        validated=_VALIDATED,
+        backward=False,
+        until="torch does so by itself",
     ),
 )

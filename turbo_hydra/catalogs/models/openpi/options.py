@@ -6,6 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from turbo_hydra.catalogs.shared import options as shared
+
 
 @dataclass(frozen=True)
 class Pi0Compile:
@@ -45,4 +47,14 @@ class PrefixTrim:
     bucket: int = field(
         default=64,
         metadata={"help": "cut the prompt to the batch's longest, rounded up to a multiple of this; 0: leave it"},
+    )
+
+
+@dataclass(frozen=True)
+class DdpState(shared.DdpState):
+    """Options of `openpi.ddp_state`."""
+
+    override: tuple[str, ...] = field(
+        default=("static_graph", "find_unused_parameters"),
+        metadata={"help": "arguments of DistributedDataParallel that are set though OpenPI's script gives them"},
     )
