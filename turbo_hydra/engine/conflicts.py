@@ -144,9 +144,14 @@ def covered(members: Sequence[PreparedMember]) -> dict[str, str]:
     for prepared in members:
         if not prepared.member.observer:
             groups.setdefault(prepared.group.id, []).append(prepared)
+    changing: dict[tuple[Any, ...], dict[str, None]] = {}
+    for id, changes in groups.items():
+        for place in (place for prepared in changes for place in _places(prepared)):
+            changing.setdefault(place, {})[id] = None
     found: dict[str, str] = {}
     for id in reversed(groups):
-        for other in groups:
+        # Whoever makes all of its changes makes the first of them, and there are few of those.
+        for other in next((changing[place] for place in _places(groups[id][0])), {}):
             if other != id and other not in found and _made_by(groups[id], groups[other]):
                 found[id] = other
                 break
@@ -161,9 +166,15 @@ def _made_by(part: Sequence[PreparedMember], whole: Sequence[PreparedMember]) ->
 
 
 def _same_place(first: PreparedMember, second: PreparedMember) -> bool:
-    if first.pending or second.pending:
-        return first.pending and second.pending and set(first.member.paths) <= set(second.member.paths)
-    return first.site is not None and {site.key for site in first.sites} <= {site.key for site in second.sites}
+    places = _places(first)
+    return bool(places) and places <= _places(second)
+
+
+def _places(prepared: PreparedMember) -> frozenset[tuple[Any, ...]]:
+    """What a member changes: paths while its target has yet to come into being, then sites."""
+    if prepared.pending:
+        return frozenset(("path", path) for path in prepared.member.paths)
+    return frozenset(site.key for site in prepared.sites)
 
 
 def identical(first: PreparedMember, second: PreparedMember) -> bool:
