@@ -15,7 +15,11 @@ from turbo_hydra import Registry
 from turbo_hydra.engine.declarations import Group, Member
 from turbo_hydra.engine.objects import load_object
 
-CATALOGS = ("turbo_hydra.catalogs.torch", "turbo_hydra.catalogs.models.tiny_vla")
+CATALOGS = (
+    "turbo_hydra.catalogs.torch",
+    "turbo_hydra.catalogs.models.tiny_vla",
+    "turbo_hydra.catalogs.calibration",
+)
 
 
 def groups() -> dict[str, Group]:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A group that changes nothing: what a sweep says of it shows what the sweep's other verdicts are worth.
 
-No config has it on. Beside a config: `optimization.catalogs=[..., turbo_hydra.catalogs.calibration]`,
-`optimization.groups.calibration.nothing=true`, and `optimization.force=[calibration.nothing]`, since it has no
-evidence.
+No config has it on; the example's has it, for its ablations. Beside another config:
+`optimization.catalogs=[..., turbo_hydra.catalogs.calibration]`, `optimization.groups.calibration.nothing=true`, and
+`optimization.force=[calibration.nothing]`, since that config has no evidence of it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ group(
     "calibration.nothing",
     wrap("torch.optim.Optimizer.zero_grad", "turbo_hydra.catalogs.calibration.nothing"),
     about=About(
-        why="Calls the original. In an ablation it must not get 'keep': a planted null.",
+        why="Calls the original and does nothing else, so it is worth nothing. A sweep that gives it 'keep' is not to "
+        "be trusted in its other verdicts either.",
+        memory="none",
         numerics="bitwise",
-        validated="every torch whose optimizers have zero_grad(set_to_none)",
+        validated="every torch 2 whose optimizers have zero_grad(set_to_none)",
     ),
 )
 
