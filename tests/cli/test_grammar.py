@@ -65,7 +65,9 @@ def test_the_embedded_model_is_the_default_and_brings_its_optimizations() -> Non
     assert set(data) == {"model", "runtime", "optimization", "measure", "ablation"}
 
 
-def test_a_model_alone_selects_its_optimization_config(tmp_path: Path) -> None:
+def test_a_model_alone_selects_its_optimization_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Models whose repository the user has somewhere name a variable for it.
+    monkeypatch.setenv("OPENPI_REPO", str(tmp_path))
     for model in MODELS.glob("*.yaml"):
         data = composed(f"model={model.stem}")
         has_config = model.stem in OptimizationConfigCatalog().names()
