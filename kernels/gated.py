@@ -119,19 +119,17 @@ def tables(name: str, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]
         return activate(name, every), slope
 
 
+def as_matrix(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor as rows of neighbouring elements, [rows, width]; a copy only where its strides allow no view."""
+    rows = tensor.reshape(-1, tensor.shape[-1])
+    return rows if rows.stride(1) == 1 or rows.shape[1] == 1 else rows.contiguous()
+
+
 def as_rows(*tensors: torch.Tensor) -> list[torch.Tensor]:
-    """The tensors, of one shape, as rows with neighbouring elements: one long row where all are contiguous."""
+    """The tensors, of one shape, as matrices: one long row where all are contiguous."""
     if all(tensor.is_contiguous() for tensor in tensors):
         return [tensor.view(1, -1) for tensor in tensors]
-    width = tensors[0].shape[-1]
-    result = []
-    for tensor in tensors:
-        try:
-            rows = tensor.view(-1, width)
-        except RuntimeError:
-            rows = tensor.reshape(-1, width)
-        result.append(rows if width == 1 or rows.stride(1) == 1 else rows.contiguous())
-    return result
+    return [as_matrix(tensor) for tensor in tensors]
 
 
 @torch.library.custom_op("turbo_hydra::gated", mutates_args=())

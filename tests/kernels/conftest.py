@@ -41,18 +41,38 @@ def _import_kernels() -> None:
 
 
 def _round_to_nearest() -> None:
-    """Let the interpreter of triton 3.6 write bf16 as devices do, which round to nearest even; it cuts digits off."""
+    """Let the interpreter of triton 3.6 write bf16 as devices do, which round to nearest; it cuts digits off."""
     from triton.runtime import interpreter
 
     original = interpreter._convert_float
 
     def convert(values: Any, source: Any, target: Any, mode: Any) -> Any:
-        if (str(source), str(target)) != ("fp32", "bf16"):
-            return original(values, source, target, mode)
-        rounded = torch.from_numpy(np.array(values, dtype=np.float32)).to(torch.bfloat16)
-        return rounded.view(torch.uint16).numpy()
+        if (str(source), str(target)) == ("fp32", "bf16"):
+            rounded = torch.from_numpy(np.array(values, dtype=np.float32)).to(torch.bfloat16)
+            return rounded.view(torch.uint16).numpy()
+        if (str(source), str(target)) == ("bf16", "fp32"):
+            return np.array(values).astype(np.uint32) << 16
+        return original(values, source, target, mode)
 
     interpreter._convert_float = convert
+
+
+def _multiply_bf16() -> None:
+    """Let the interpreter of triton 3.6 multiply matrices of bf16, which it holds as their bits."""
+    from triton.runtime import interpreter
+
+    original = interpreter.InterpreterBuilder.create_dot
+
+    def widened(operand: Any) -> Any:
+        if str(operand.dtype.scalar) != "bf16":
+            return operand
+        bits = np.array(operand.data).astype(np.uint32) << 16
+        return interpreter.TensorHandle(bits.view(np.float32), interpreter.tl.float32)
+
+    def dot(self: Any, a: Any, b: Any, *rest: Any) -> Any:
+        return original(self, widened(a), widened(b), *rest)
+
+    interpreter.InterpreterBuilder.create_dot = dot
 
 
 def _let_tensors_count() -> None:
@@ -71,6 +91,7 @@ def _let_tensors_count() -> None:
 _import_kernels()
 if DEVICE == "cpu":
     _round_to_nearest()
+    _multiply_bf16()
     _let_tensors_count()
 
 

@@ -1,0 +1,405 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gated residual, RMS norm, scale, shift and casts in one pass.
+
+    h = residual + x * gate                 rounded to x's dtype, as it is stored
+    y = h * rsqrt(mean(h^2) + eps) * (offset + scale) + shift
+
+Statistics are in float32 (float64 for float64). The backward is one pass too; what it sums over rows (the gradients of
+scale, shift and gate) each program adds up for its rows, and the programs' sums are added in a fixed order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from . import language
+from .configurations import launch, width_class
+from .device import processors
+from .gated import as_matrix
+from .language import accumulates, accumulator, cdiv, jit, on, power_of_two, tl
+
+# A program holds a whole row.
+WIDEST = 16384
+MaybeTensor = torch.Tensor | None
+
+
+def _beside(modulation: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """[batch, width] as [batch, 1, ..., width], so that it is broadcast over the rows of its batch entry."""
+    if modulation.dim() == 2 and x.dim() > 2:
+        return modulation.view(modulation.shape[0], *(1,) * (x.dim() - 2), modulation.shape[1])
+    return modulation
+
+
+def ada_rms_norm_plain(
+    x: torch.Tensor,
+    scale: torch.Tensor,
+    shift: MaybeTensor,
+    eps: float,
+    residual: MaybeTensor = None,
+    gate: MaybeTensor = None,
+    offset: float = 1.0,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The library's path, statement by statement as models write it; the reference where the tensors are float64."""
+    h = x if gate is None else x * _beside(gate, x)
+    h = (h if residual is None else residual + h).to(x.dtype)
+    wide = h.to(accumulates(x.dtype))
+    y = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps) * (offset + _beside(scale, x).to(wide.dtype))
+    if shift is not None:
+        y = y + _beside(shift, x).to(wide.dtype)
+    return y.to(x.dtype), h
+
+
+def unfit(
+    x: torch.Tensor,
+    scale: torch.Tensor,
+    shift: MaybeTensor = None,
+    residual: MaybeTensor = None,
+    gate: MaybeTensor = None,
+) -> str | None:
+    """Why the kernel does not take these tensors, None where it does."""
+    if x.dim() == 0 or not 1 <= x.shape[-1] <= WIDEST:
+        return "a row of x does not fit into one program"
+    if gate is not None and residual is None:
+        return "a gate without a residual"
+    if residual is not None and (residual.shape != x.shape or residual.dtype != x.dtype):
+        return "x and residual differ in shape or dtype"
+    for item in (scale, shift, gate):
+        if item is not None and not _fits(item, x):
+            return "scale, shift or gate is neither [width] nor [batch, width]"
+    return language.unfit(x, *(item for item in (scale, shift, residual, gate) if item is not None))
+
+
+def _fits(item: torch.Tensor, x: torch.Tensor) -> bool:
+    if item.dim() == 1:
+        return item.shape[0] == x.shape[-1]
+    if item.dim() == x.dim() and x.dim() > 2:
+        between = item.shape[1:-1].numel() == 1
+    else:
+        between = item.dim() == 2 and x.dim() > 1
+    return between and item.shape[0] == x.shape[0] and item.shape[-1] == x.shape[-1]
+
+
+def ada_rms_norm(
+    x: torch.Tensor,
+    scale: torch.Tensor,
+    shift: MaybeTensor,
+    eps: float,
+    residual: MaybeTensor = None,
+    gate: MaybeTensor = None,
+    offset: float = 1.0,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Add to the residual, normalise, scale and shift.
+
+    Parameters
+    ----------
+    x : Tensor
+        [batch, ..., width], floating, width at most 16,384: what is added to the residual, or what is normalised.
+    scale, shift, gate : Tensor
+        [width] for all, or [batch, width] or [batch, 1, ..., width] for each batch entry; any floating dtype, also
+        parts of one tensor (`chunk`). `shift` and `gate` may be None.
+    eps : float
+        Added to the mean square.
+    residual : Tensor, optional
+        Like x.
+    offset : float
+        1 for Gemma, whose scales are learned around 0; 0 for others.
+
+    Returns
+    -------
+    y, h : Tensor
+        Like x, contiguous: the normalised, and the sum before normalisation (x itself without a residual). The
+        library's path where `unfit` gives a reason.
+    """
+    if unfit(x, scale, shift, residual, gate) is not None:
+        return ada_rms_norm_plain(x, scale, shift, eps, residual, gate, offset)
+    y, h, _ = _operator(x, scale, shift, residual, gate, eps, offset)
+    return y, (x if residual is None else h)
+
+
+@jit
+def _forward(
+    x: Any,
+    residual: Any,
+    gate: Any,
+    scale: Any,
+    shift: Any,
+    y: Any,
+    h_out: Any,
+    inverse: Any,
+    eps: Any,
+    offset: Any,
+    rows: Any,
+    width: Any,
+    x_stride: Any,
+    residual_stride: Any,
+    gate_stride: Any,
+    scale_stride: Any,
+    shift_stride: Any,
+    tiles: Any,
+    RESIDUAL: tl.constexpr,
+    GATE: tl.constexpr,
+    SHIFT: tl.constexpr,
+    ACC: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+) -> None:
+    # `rows` are those of one batch entry, and a program's rows are of one entry.
+    entry = (tl.program_id(0) // tiles).to(tl.int64)
+    within = (tl.program_id(0) % tiles) * ROWS + tl.arange(0, ROWS)
+    row = (entry * rows + within)[:, None]
+    column = tl.arange(0, BLOCK)
+    inside = (within < rows)[:, None] & (column < width)[None, :]
+    h = tl.load(x + row * x_stride + column[None, :], mask=inside, other=0.0).to(ACC)
+    if RESIDUAL:
+        if GATE:
+            h *= tl.load(gate + entry * gate_stride + column, mask=column < width, other=0.0).to(ACC)[None, :]
+        h += tl.load(residual + row * residual_stride + column[None, :], mask=inside, other=0.0).to(ACC)
+        rounded = h.to(h_out.dtype.element_ty)
+        tl.store(h_out + row * width + column[None, :], rounded, mask=inside)
+        h = rounded.to(ACC)
+    r = tl.rsqrt(tl.sum(h * h, axis=1) / width + eps)
+    tl.store(inverse + entry * rows + within, r, mask=within < rows)
+    s = tl.load(scale + entry * scale_stride + column, mask=column < width, other=0.0).to(ACC)
+    out = h * r[:, None] * (offset + s)[None, :]
+    if SHIFT:
+        out += tl.load(shift + entry * shift_stride + column, mask=column < width, other=0.0).to(ACC)[None, :]
+    tl.store(y + row * width + column[None, :], out.to(y.dtype.element_ty), mask=inside)
+
+
+@jit
+def _backward(
+    grad_y: Any,
+    grad_h: Any,
+    h: Any,
+    x: Any,
+    gate: Any,
+    scale: Any,
+    inverse: Any,
+    grad_sum: Any,
+    grad_x: Any,
+    scale_sums: Any,
+    shift_sums: Any,
+    gate_sums: Any,
+    offset: Any,
+    rows: Any,
+    width: Any,
+    grad_y_stride: Any,
+    grad_h_stride: Any,
+    h_stride: Any,
+    x_stride: Any,
+    gate_stride: Any,
+    scale_stride: Any,
+    parts: Any,
+    steps: Any,
+    FROM_H: tl.constexpr,
+    GATE: tl.constexpr,
+    SHIFT: tl.constexpr,
+    ACC: tl.constexpr,
+    BLOCK: tl.constexpr,
+) -> None:
+    entry = (tl.program_id(0) // parts).to(tl.int64)
+    first = (tl.program_id(0) % parts) * steps
+    column = tl.arange(0, BLOCK)
+    inside = column < width
+    s = offset + tl.load(scale + entry * scale_stride + column, mask=inside, other=0.0).to(ACC)
+    of_scale = tl.zeros([BLOCK], dtype=ACC)
+    of_shift = tl.zeros([BLOCK], dtype=ACC)
+    of_gate = tl.zeros([BLOCK], dtype=ACC)
+    if GATE:
+        g = tl.load(gate + entry * gate_stride + column, mask=inside, other=0.0).to(ACC)
+    for within in range(first, tl.minimum(first + steps, rows)):
+        row = entry * rows + within
+        d = tl.load(grad_y + row * grad_y_stride + column, mask=inside, other=0.0).to(ACC)
+        r = tl.load(inverse + row)
+        normed = tl.load(h + row * h_stride + column, mask=inside, other=0.0).to(ACC) * r
+        of_scale += d * normed
+        if SHIFT:
+            of_shift += d
+        d *= s
+        through = (d - normed * (tl.sum(d * normed, axis=0) / width)) * r
+        if FROM_H:
+            through += tl.load(grad_h + row * grad_h_stride + column, mask=inside, other=0.0).to(ACC)
+        tl.store(grad_sum + row * width + column, through.to(grad_sum.dtype.element_ty), mask=inside)
+        if GATE:
+            of_gate += through * tl.load(x + row * x_stride + column, mask=inside, other=0.0).to(ACC)
+            tl.store(grad_x + row * width + column, (through * g).to(grad_x.dtype.element_ty), mask=inside)
+    at = tl.program_id(0).to(tl.int64) * width + column
+    tl.store(scale_sums + at, of_scale, mask=inside)
+    if SHIFT:
+        tl.store(shift_sums + at, of_shift, mask=inside)
+    if GATE:
+        tl.store(gate_sums + at, of_gate, mask=inside)
+
+
+def _entries(x: torch.Tensor, *modulations: MaybeTensor) -> int:
+    """How many parts x has along its first dimension that are modulated differently."""
+    return x.shape[0] if any(item is not None and item.dim() > 1 for item in modulations) else 1
+
+
+def _strided(modulation: MaybeTensor, width: int, stand_in: torch.Tensor) -> tuple[torch.Tensor, int]:
+    """A modulation whose rows have neighbouring elements, and how far apart they are: 0 where there is one for all."""
+    if modulation is None:
+        return stand_in, 0
+    matrix = as_matrix(modulation)
+    return matrix, 0 if modulation.dim() == 1 else matrix.stride(0)
+
+
+@torch.library.custom_op("turbo_hydra::ada_rms_norm", mutates_args=())
+def _operator(
+    x: torch.Tensor,
+    scale: torch.Tensor,
+    shift: MaybeTensor,
+    residual: MaybeTensor,
+    gate: MaybeTensor,
+    eps: float,
+    offset: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    y, h, inverse = _allocate(x, residual)
+    if x.numel() == 0:
+        return y, h, inverse
+    matrix = as_matrix(x)
+    width = matrix.shape[1]
+    added = matrix if residual is None else as_matrix(residual)
+    entries = _entries(x, scale, shift, gate)
+    rows = matrix.shape[0] // entries
+    scales, scale_stride = _strided(scale, width, matrix)
+    shifts, shift_stride = _strided(shift, width, matrix)
+    gates, gate_stride = _strided(gate, width, matrix)
+    config = launch("ada_rms_norm", "forward", width_class(width), x.device)
+    tiles = cdiv(rows, config["ROWS"])
+    with on(x.device):
+        _forward[(entries * tiles,)](
+            matrix, added, gates, scales, shifts, y, h, inverse, eps, offset, rows, width, matrix.stride(0),
+            added.stride(0), gate_stride, scale_stride, shift_stride, tiles, RESIDUAL=residual is not None,
+            GATE=gate is not None, SHIFT=shift is not None, ACC=accumulator(x.dtype), BLOCK=power_of_two(width),
+            **config,
+        )  # fmt: skip
+    return y, h, inverse
+
+
+def _allocate(x: torch.Tensor, residual: MaybeTensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """y, h (empty without a residual) and the inverse root of each row."""
+    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    h = torch.empty(0 if residual is None else x.shape, dtype=x.dtype, device=x.device)
+    return y, h, torch.empty(x.shape[:-1], dtype=accumulates(x.dtype), device=x.device)
+
+
+@_operator.register_fake
+def _(
+    x: torch.Tensor,
+    scale: torch.Tensor,
+    shift: MaybeTensor,
+    residual: MaybeTensor,
+    gate: MaybeTensor,
+    eps: float,
+    offset: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return _allocate(x, residual)
+
+
+@torch.library.custom_op("turbo_hydra::ada_rms_norm_backward", mutates_args=())
+def _operator_backward(
+    grad_y: torch.Tensor,
+    grad_h: MaybeTensor,
+    h: torch.Tensor,
+    x: MaybeTensor,
+    gate: MaybeTensor,
+    scale: torch.Tensor,
+    inverse: torch.Tensor,
+    shifted: bool,
+    entries: int,
+    offset: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    width = h.shape[-1]
+    grad_sum = torch.empty(h.shape, dtype=h.dtype, device=h.device)
+    grad_x = torch.empty(0 if gate is None else h.shape, dtype=h.dtype, device=h.device)
+    sums = [torch.empty(0, device=h.device)] * 3
+    if h.numel() == 0:
+        sums = [torch.zeros(entries, width, dtype=inverse.dtype, device=h.device) for _ in range(3)]
+        return grad_sum, grad_x, sums[0], sums[1], sums[2]
+    matrix, grads = as_matrix(h), as_matrix(grad_y)
+    rows = matrix.shape[0] // entries
+    others = grads if grad_h is None else as_matrix(grad_h)
+    inputs = matrix if x is None else as_matrix(x)
+    scales, scale_stride = _strided(scale, width, matrix)
+    gates, gate_stride = _strided(gate, width, matrix)
+    config = launch("ada_rms_norm", "backward", width_class(width), h.device)
+    steps = cdiv(rows, max(1, config.pop("PROGRAMS") * processors(h.device) // entries))
+    parts = cdiv(rows, steps)
+    needed = (True, shifted, gate is not None)
+    sums = [
+        torch.empty((entries, parts, width) if wanted else (0,), dtype=inverse.dtype, device=h.device)
+        for wanted in needed
+    ]
+    with on(h.device):
+        _backward[(entries * parts,)](
+            grads, others, matrix, inputs, gates, scales, inverse, grad_sum, grad_x, *sums, offset, rows, width,
+            grads.stride(0), others.stride(0), matrix.stride(0), inputs.stride(0), gate_stride, scale_stride, parts,
+            steps, FROM_H=grad_h is not None, GATE=gate is not None, SHIFT=shifted, ACC=accumulator(h.dtype),
+            BLOCK=power_of_two(width), **config,
+        )  # fmt: skip
+    sums = [item.sum(1) if wanted else item for item, wanted in zip(sums, needed, strict=True)]
+    return grad_sum, grad_x, sums[0], sums[1], sums[2]
+
+
+@_operator_backward.register_fake
+def _(
+    grad_y: torch.Tensor,
+    grad_h: MaybeTensor,
+    h: torch.Tensor,
+    x: MaybeTensor,
+    gate: MaybeTensor,
+    scale: torch.Tensor,
+    inverse: torch.Tensor,
+    shifted: bool,
+    entries: int,
+    offset: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    grad_sum = torch.empty(h.shape, dtype=h.dtype, device=h.device)
+    sums = [
+        torch.empty((entries, h.shape[-1]) if wanted else (0,), dtype=inverse.dtype, device=h.device)
+        for wanted in (True, shifted, gate is not None)
+    ]
+    grad_x = torch.empty(0 if gate is None else h.shape, dtype=h.dtype, device=h.device)
+    return grad_sum, grad_x, sums[0], sums[1], sums[2]
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
+    x, scale, shift, residual, gate, _, ctx.offset = inputs
+    _, h, inverse = output
+    ctx.set_materialize_grads(False)
+    ctx.shift = None if shift is None else (shift.shape, shift.dtype)
+    ctx.with_residual = residual is not None
+    ctx.entries = _entries(x, scale, shift, gate)
+    ctx.save_for_backward(x if residual is None else h, None if gate is None else x, gate, scale, inverse)
+
+
+def _differentiate(ctx: Any, grad_y: MaybeTensor, grad_h: MaybeTensor, _: MaybeTensor) -> tuple[Any, ...]:
+    h, x, gate, scale, inverse = ctx.saved_tensors
+    if grad_y is None:
+        grad_y = torch.zeros_like(h)
+    # Without a residual nothing is differentiated through h: it is not an output then.
+    grad_h = grad_h if ctx.with_residual else None
+    grad_sum, grad_x, of_scale, of_shift, of_gate = _operator_backward(
+        grad_y, grad_h, h, x, gate, scale, inverse, ctx.shift is not None, ctx.entries, ctx.offset
+    )
+    return (
+        grad_sum if gate is None else grad_x,
+        _fold(of_scale, scale.shape, scale.dtype),
+        None if ctx.shift is None else _fold(of_shift, *ctx.shift),
+        grad_sum if ctx.with_residual else None,
+        None if gate is None else _fold(of_gate, gate.shape, gate.dtype),
+        None,
+        None,
+    )
+
+
+def _fold(sums: torch.Tensor, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
+    """The sums of each batch entry as a gradient: added up where one modulation serves all entries."""
+    total = sums.sum(0) if len(shape) == 1 else sums
+    return total.reshape(shape).to(dtype)
+
+
+_operator.register_autograd(_differentiate, setup_context=_save)

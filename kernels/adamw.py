@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""AdamW over all parameters in one launch for each combination of dtypes.
+
+    g = grad * factor
+    p = p * (1 - lr * weight_decay)
+    m = m + (1 - beta1) * (g - m);  v = beta2 * v + (1 - beta2) * g^2
+    p = p - lr / (1 - beta1^step) * m / (sqrt(v) / sqrt(1 - beta2^step) + eps)
+
+in float32, and each result rounded once, as torch's fused AdamW does. With `seed`, bf16 parameters are rounded up or
+down at random, in proportion, so that updates below half a unit in the last place are not all lost; the random numbers
+are a hash of seed, tensor and element, and so the same in each run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from . import language, multi_tensor
+from .configurations import launch
+from .language import jit, on, tl
+
+Tensors = Sequence[torch.Tensor]
+MaybeTensor = torch.Tensor | None
+
+
+def adamw_plain(
+    params: Tensors,
+    grads: Tensors,
+    exp_avgs: Tensors,
+    exp_avg_sqs: Tensors,
+    step: int,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    weight_decay: float,
+    eps: float,
+    factor: MaybeTensor = None,
+    maximize: bool = False,
+) -> None:
+    """The same statement by statement in PyTorch, tensor by tensor; the reference where all are float64."""
+    for p, grad, m, v in zip(params, grads, exp_avgs, exp_avg_sqs, strict=True):
+        dtype = torch.float64 if p.dtype == torch.float64 else torch.float32
+        g = grad.to(dtype)
+        g = -g if maximize else g
+        g = g if factor is None else g * factor.to(dtype)
+        wide, first, second = p.to(dtype), m.to(dtype), v.to(dtype)
+        wide = wide * (1 - lr * weight_decay)
+        first = first + (1 - beta1) * (g - first)
+        second = beta2 * second + (1 - beta2) * g * g
+        below = second.sqrt() / (1 - beta2**step) ** 0.5 + eps
+        p.copy_(wide - lr / (1 - beta1**step) * first / below)
+        m.copy_(first)
+        v.copy_(second)
+
+
+def unfit(params: Tensors, grads: Tensors, exp_avgs: Tensors, exp_avg_sqs: Tensors) -> str | None:
+    """Why the kernel does not take these tensors, None where it does."""
+    if not params:
+        return "no parameters"
+    if any(tensor.dtype == torch.float64 for tensor in params):
+        return "float64"
+    return language.unfit(params[0]) or multi_tensor.unfit(params, grads, exp_avgs, exp_avg_sqs)
+
+
+def adamw(
+    params: Tensors,
+    grads: Tensors,
+    exp_avgs: Tensors,
+    exp_avg_sqs: Tensors,
+    step: int,
+    *,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    weight_decay: float,
+    eps: float,
+    factor: MaybeTensor = None,
+    maximize: bool = False,
+    seed: int | None = None,
+) -> None:
+    """One step of AdamW, in place, without waiting for the device.
+
+    Parameters
+    ----------
+    params, grads, exp_avgs, exp_avg_sqs : sequence of Tensor
+        Of equal shapes in equal places; contiguous, on one device; float32, bf16 or fp16, each list's dtypes its own.
+        Parameters and states are written.
+    step : int
+        Number of this step, from 1; the same for all. Parameters that have taken fewer steps go in a call of their own.
+    lr, beta1, beta2, weight_decay, eps : float
+        As torch.optim.AdamW's.
+    factor : Tensor, optional
+        What gradients are multiplied by, float32 with one element on the device: `clip_norm`'s.
+    maximize : bool
+        Whether the gradients' direction is to be followed.
+    seed : int, optional
+        Rounds bf16 parameters at random with this seed, which should differ from step to step; other dtypes are rounded
+        to nearest. Without the kernel it has no effect.
+
+    Notes
+    -----
+    The path of `adamw_plain` where `unfit` gives a reason.
+    """
+    if unfit(params, grads, exp_avgs, exp_avg_sqs) is not None:
+        with torch.no_grad():
+            adamw_plain(
+                params, grads, exp_avgs, exp_avg_sqs, step, lr, beta1, beta2, weight_decay, eps, factor, maximize
+            )
+        return
+    decay = 1 - lr * weight_decay
+    size = lr / (1 - beta1**step)
+    root = (1 - beta2**step) ** -0.5
+    with torch.no_grad():
+        _operator(params, grads, exp_avgs, exp_avg_sqs, factor, decay, beta1, beta2, size, root, eps, maximize, seed)
+
+
+@jit
+def _scramble(x: Any) -> Any:
+    """A 32-bit hash that every bit of x reaches (the finisher of MurmurHash3)."""
+    x = x ^ (x >> 16)
+    x = x * 0x85EBCA6B
+    x = x ^ (x >> 13)
+    x = x * 0xC2B2AE35
+    return x ^ (x >> 16)
+
+
+@jit
+def _round_at_random(x: Any, noise: Any) -> Any:
+    """float32 to bf16: 16 random bits are added to those that are cut off. Infinite stays so; NaN is not touched."""
+    bits = x.to(tl.uint32, bitcast=True)
+    rounded = ((bits + (noise & 0xFFFF)) & 0xFFFF0000).to(tl.float32, bitcast=True)
+    return tl.where(x == x, rounded, x).to(tl.bfloat16)
+
+
+@jit
+def _update(
+    p_at: Any,
+    g_at: Any,
+    m_at: Any,
+    v_at: Any,
+    inside: Any,
+    noise: Any,
+    factor: Any,
+    decay: Any,
+    rest1: Any,
+    beta2: Any,
+    rest2: Any,
+    size: Any,
+    root: Any,
+    eps: Any,
+    AT_RANDOM: tl.constexpr,
+) -> None:
+    p = tl.load(p_at, mask=inside).to(tl.float32) * decay
+    g = tl.load(g_at, mask=inside).to(tl.float32) * factor
+    m = tl.load(m_at, mask=inside).to(tl.float32)
+    v = tl.load(v_at, mask=inside).to(tl.float32)
+    m += rest1 * (g - m)
+    v = beta2 * v + rest2 * g * g
+    p -= size * m / (tl.sqrt(v) * root + eps)
+    if AT_RANDOM:
+        tl.store(p_at, _round_at_random(p, noise), mask=inside)
+    else:
+        tl.store(p_at, p.to(p_at.dtype.scalar.element_ty), mask=inside)
+    tl.store(m_at, m.to(m_at.dtype.scalar.element_ty), mask=inside)
+    tl.store(v_at, v.to(v_at.dtype.scalar.element_ty), mask=inside)
+
+
+@language.jit_unspecialized("seed")
+def _step(
+    addresses: Any,
+    count: Any,
+    tensors: Any,
+    starts: Any,
+    sizes: Any,
+    factor_at: Any,
+    seed: Any,
+    sign: Any,
+    decay: Any,
+    rest1: Any,
+    beta2: Any,
+    rest2: Any,
+    size: Any,
+    root: Any,
+    eps: Any,
+    P: tl.constexpr,
+    G: tl.constexpr,
+    M: tl.constexpr,
+    V: tl.constexpr,
+    FACTOR: tl.constexpr,
+    AT_RANDOM: tl.constexpr,
+    ALIGNED: tl.constexpr,
+    CHUNK: tl.constexpr,
+    BLOCK: tl.constexpr,
+) -> None:
+    program = tl.program_id(0)
+    number = tl.load(tensors + program)
+    start = tl.multiple_of(tl.load(starts + program), 16)
+    elements = tl.load(sizes + number)
+    p = tl.load(addresses + number).to(tl.pointer_type(P))
+    g = tl.load(addresses + count + number).to(tl.pointer_type(G))
+    m = tl.load(addresses + 2 * count + number).to(tl.pointer_type(M))
+    v = tl.load(addresses + 3 * count + number).to(tl.pointer_type(V))
+    if ALIGNED:
+        p = tl.multiple_of(p, 16)
+        g = tl.multiple_of(g, 16)
+        m = tl.multiple_of(m, 16)
+        v = tl.multiple_of(v, 16)
+    factor = sign
+    if FACTOR:
+        factor = sign * tl.load(factor_at)
+    noise = tl.zeros([BLOCK], dtype=tl.uint32)
+    # Whole parts are read without a mask, which would keep elements from being read 16 bytes at a time.
+    whole = start + CHUNK <= elements
+    for step in range(0, CHUNK, BLOCK):
+        at = start + step + tl.arange(0, BLOCK)
+        if AT_RANDOM:
+            # Programs number the parts of all tensors, so that no two elements share a number below 2^32 parts.
+            within = step + tl.arange(0, BLOCK)
+            noise = _scramble(_scramble(program.to(tl.uint32) + seed.to(tl.uint32) * 0x9E3779B9) + within.to(tl.uint32))
+        if whole:
+            _update(
+                p + at,
+                g + at,
+                m + at,
+                v + at,
+                None,
+                noise,
+                factor,
+                decay,
+                rest1,
+                beta2,
+                rest2,
+                size,
+                root,
+                eps,
+                AT_RANDOM,
+            )
+        else:
+            _update(
+                p + at, g + at, m + at, v + at, at < elements, noise, factor, decay, rest1, beta2, rest2, size, root,
+                eps, AT_RANDOM,
+            )  # fmt: skip
+
+
+@torch.library.custom_op("turbo_hydra::adamw", mutates_args=("params", "exp_avgs", "exp_avg_sqs"))
+def _operator(
+    params: Sequence[torch.Tensor],
+    grads: Sequence[torch.Tensor],
+    exp_avgs: Sequence[torch.Tensor],
+    exp_avg_sqs: Sequence[torch.Tensor],
+    factor: MaybeTensor,
+    decay: float,
+    beta1: float,
+    beta2: float,
+    size: float,
+    root: float,
+    eps: float,
+    maximize: bool,
+    seed: int | None,
+) -> None:
+    groups: dict[tuple[torch.dtype, ...], list[tuple[torch.Tensor, ...]]] = {}
+    for together in zip(params, grads, exp_avgs, exp_avg_sqs, strict=True):
+        groups.setdefault(tuple(item.dtype for item in together), []).append(together)
+    device = params[0].device
+    for dtypes, group in groups.items():
+        at_random = seed is not None and dtypes[0] == torch.bfloat16
+        config = launch("adamw", "step", "16_bit_state" if dtypes[2].itemsize == 2 else "default", device)
+        plan = multi_tensor.parts(tuple(item[0].numel() for item in group), config["CHUNK"], device)
+        if plan.programs == 0:
+            continue
+        addresses, aligned = multi_tensor.ADDRESSES.get(("adamw", dtypes), list(zip(*group, strict=True)))
+        with on(device):
+            _step[(plan.programs,)](
+                addresses, len(group), plan.tensors, plan.starts, plan.sizes, addresses if factor is None else factor,
+                (seed or 0) & 0x7FFFFFFF, -1.0 if maximize else 1.0, decay, 1 - beta1, beta2, 1 - beta2, size, root,
+                eps,
+                **dict(zip("PGMV", map(multi_tensor.element, dtypes), strict=True)), FACTOR=factor is not None,
+                AT_RANDOM=at_random, ALIGNED=aligned, **config,
+            )  # fmt: skip
+
+
+@_operator.register_fake
+def _(
+    params: Sequence[torch.Tensor],
+    grads: Sequence[torch.Tensor],
+    exp_avgs: Sequence[torch.Tensor],
+    exp_avg_sqs: Sequence[torch.Tensor],
+    factor: MaybeTensor,
+    decay: float,
+    beta1: float,
+    beta2: float,
+    size: float,
+    root: float,
+    eps: float,
+    maximize: bool,
+    seed: int | None,
+) -> None:
+    return None
