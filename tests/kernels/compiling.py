@@ -118,7 +118,7 @@ def adamw() -> None:
     for of_state in (BF16, torch.float32):
         lists = [[torch.zeros(70001, dtype=of)] for of in (BF16, BF16, of_state, of_state)]
         for seed in (None, 1):
-            adamw(*lists, 1, factor=torch.ones(()), seed=seed, **hyper)
+            adamw(lists[0], lists[1], lists[2], lists[3], 1, factor=torch.ones(()), seed=seed, **hyper)
 
 
 CALLS: dict[str, Callable[[], None]] = {
