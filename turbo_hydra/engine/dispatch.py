@@ -7,6 +7,7 @@ that it counts. It holds no state of its own, so that a frame of it which Dynamo
 
 from __future__ import annotations
 
+import builtins
 import functools
 import inspect
 import keyword
@@ -63,9 +64,7 @@ def dispatcher(
         return replacement
     receivers = [replacement] if condition is None else [replacement, condition, original]
     signature = _parameters(original, receivers)
-    name = getattr(original, "__name__", "dispatch")
-    name = name if name.isidentifier() and not keyword.iskeyword(name) else "dispatch"
-    own = _prefix({name, *signature.parameters})
+    own = _prefix(set(signature.parameters))
     taken = replacement if eager is None else traced_as(eager, replacement)
     names: dict[str, Any] = {
         f"{own}replacement": taken if may_compile else left_to_interpreter(taken),
@@ -73,11 +72,13 @@ def dispatcher(
         f"{own}condition": condition,
         f"{own}require_bool": _require_bool,
         f"{own}label": label,
+        "__builtins__": vars(builtins),
     }
     if hits is not None:
         names[f"{own}took"] = hits.counter_of_replacement(may_compile=may_compile)
+    if hits is not None and condition is not None:
         names[f"{own}left"] = hits.counter_of_original()
-    function = _generate(original, name, signature, names, own)
+    function = _generate(original, signature, names, own)
     _dress(function, original)
     vars(function).update(carried)
     if hits is not None:
@@ -109,7 +110,7 @@ def _tells_given_from_default(value: Any) -> bool:
     return signature is None or any(item.kind is Parameter.VAR_KEYWORD for item in signature.parameters.values())
 
 
-def _generate(original: Any, name: str, signature: Signature, names: dict[str, Any], own: str) -> types.FunctionType:
+def _generate(original: Any, signature: Signature, names: dict[str, Any], own: str) -> types.FunctionType:
     prefix, begin, end = "", "return ", ""
     if inspect.iscoroutinefunction(original):
         prefix, begin = "async ", "return await "
@@ -117,26 +118,42 @@ def _generate(original: Any, name: str, signature: Signature, names: dict[str, A
         begin, end = "return (yield from ", ")"
     arguments = _call(signature)
     counted = f"{own}took" in names
-    take = [f"{own}took()"] * counted + [f"{begin}{own}replacement({arguments}){end}"]
-    leave = [f"{own}left()"] * counted + [f"{begin}{own}original({arguments}){end}"]
-    if names[f"{own}condition"] is None:
-        body = take
-    else:
+    body = [f"{own}took()"] * counted + [f"{begin}{own}replacement({arguments}){end}"]
+    if names[f"{own}condition"] is not None:
         body = [
             f"{own}chosen = {own}condition({arguments})",
             f"if {own}chosen is not True and {own}chosen is not False:",
             f"    {own}require_bool({own}label, {own}chosen)",
             f"if {own}chosen:",
-            *(f"    {line}" for line in take),
-            *leave,
+            *(f"    {line}" for line in body),
+            *([f"{own}left()"] * counted),
+            f"{begin}{own}original({arguments}){end}",
         ]
-    text = "\n    ".join([f"{prefix}def {name}({_head(signature, names, own)}):", *body])
-    exec(compile(text, f"<turbo_hydra {names[f'{own}label']}>", "exec"), names)
-    return names[name]  # type: ignore[no-any-return]
+    code = _compiled("\n    ".join([f"{prefix}def dispatch({_head(signature)}):", *body]))
+    name = getattr(original, "__name__", code.co_name)
+    # For tracebacks and profilers; Python 3.10 has no co_qualname.
+    named: Any = {key: name for key in ("co_name", "co_qualname") if hasattr(code, key)}
+    code = code.replace(co_filename=f"<turbo_hydra {names[f'{own}label']}>", **named)
+    parameters = signature.parameters.values()
+    defaults = {item.name: item.default for item in parameters if item.default is not Parameter.empty}
+    keywords = {item.name for item in parameters if item.kind is Parameter.KEYWORD_ONLY}
+    positional = tuple(value for key, value in defaults.items() if key not in keywords)
+    function = types.FunctionType(code, names, name, positional or None)
+    function.__kwdefaults__ = {key: value for key, value in defaults.items() if key in keywords} or None
+    return function
 
 
-def _head(signature: Signature, names: dict[str, Any], own: str) -> str:
-    """The parameter list of a `def`; defaults are put into `names`."""
+@functools.cache
+def _compiled(text: str) -> types.CodeType:
+    """The code of the one function that a text defines; many targets have equal parameters."""
+    namespace: dict[str, Any] = {}
+    exec(compile(text, "<turbo_hydra>", "exec"), namespace)
+    code: types.CodeType = namespace["dispatch"].__code__
+    return code
+
+
+def _head(signature: Signature) -> str:
+    """The parameter list of a `def`, without defaults, which are a function's and not its code's."""
     parts: list[str] = []
     items = list(signature.parameters.values())
     starred = False
@@ -144,11 +161,7 @@ def _head(signature: Signature, names: dict[str, Any], own: str) -> str:
         if item.kind is Parameter.KEYWORD_ONLY and not starred:
             parts.append("*")
         starred = starred or item.kind in (Parameter.KEYWORD_ONLY, Parameter.VAR_POSITIONAL)
-        text = _STARS.get(item.kind, "") + item.name
-        if item.default is not Parameter.empty:
-            names[f"{own}default_{index}"] = item.default
-            text += f"={own}default_{index}"
-        parts.append(text)
+        parts.append(_STARS.get(item.kind, "") + item.name)
         following = items[index + 1].kind if index + 1 < len(items) else None
         if item.kind is Parameter.POSITIONAL_ONLY and following is not Parameter.POSITIONAL_ONLY:
             parts.append("/")

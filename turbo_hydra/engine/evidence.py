@@ -284,7 +284,8 @@ def _inner(value: object, name: str) -> object | None:
         return None
     if isinstance(value, functools.partial):
         return value.func
-    wrapped = inspect.getattr_static(value, "__wrapped__", None)
+    is_function = isinstance(value, types.FunctionType)
+    wrapped = vars(value).get("__wrapped__") if is_function else inspect.getattr_static(value, "__wrapped__", None)
     if wrapped is not None and not isinstance(wrapped, types.MemberDescriptorType):
         return wrapped  # type: ignore[no-any-return]
     if isinstance(value, types.FunctionType) and value.__closure__:
