@@ -13,6 +13,10 @@ class Config:
     num_kv_heads: int = 1
     head_dim: int = 8
 
+    @property
+    def hidden_size(self) -> int:
+        return self.width
+
 
 def get_config(variant: str) -> Config:
     return {"dummy": Config(), "expert": Config(width=16, mlp_dim=24)}[variant]

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two decoders that share their attention, layer by layer."""
 
+from types import SimpleNamespace
+
 import torch
 from torch import nn
 from transformers.models.gemma import modeling_gemma
@@ -11,7 +13,10 @@ from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditi
 class PaliGemmaWithExpertModel(nn.Module):
     def __init__(self, vlm_config, action_expert_config, use_adarms=None, precision="bfloat16"):
         super().__init__()
-        self.paligemma = PaliGemmaForConditionalGeneration(vlm_config)
+        vision_config = SimpleNamespace(projection_dim=32)  # fixed, as upstream
+        self.paligemma = PaliGemmaForConditionalGeneration(
+            SimpleNamespace(text_config=vlm_config, vision_config=vision_config)
+        )
         self.gemma_expert = GemmaForCausalLM(action_expert_config, adaptive=use_adarms[1])
         self.gemma_expert.model.embed_tokens = None
         self.to_bfloat16_for_selected_params(precision)

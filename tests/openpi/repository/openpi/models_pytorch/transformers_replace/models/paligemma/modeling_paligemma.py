@@ -9,7 +9,7 @@ from transformers.models.siglip.modeling_siglip import WIDTH, SiglipVisionModel
 class PaliGemmaMultiModalProjector(nn.Module):
     def __init__(self, config):
         super().__init__()
-        self.linear = nn.Linear(WIDTH, config.width)
+        self.linear = nn.Linear(WIDTH, config.vision_config.projection_dim)
 
     def forward(self, image_features):
         return self.linear(image_features)
@@ -20,7 +20,7 @@ class PaliGemmaModel(nn.Module):
         super().__init__()
         self.vision_tower = SiglipVisionModel()
         self.multi_modal_projector = PaliGemmaMultiModalProjector(config)
-        self.language_model = GemmaModel(config)
+        self.language_model = GemmaModel(config.text_config)
 
     def get_image_features(self, pixel_values):
         return self.multi_modal_projector(self.vision_tower(pixel_values))
