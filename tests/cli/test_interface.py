@@ -36,7 +36,7 @@ measure measure.enabled measure.interval measure.step_every measure.warmup measu
 measure.peak_tflops measure.progress measure.progress_interval measure.stop_after
 ablation ablation.strategy ablation.rows ablation.groups ablation.repeats ablation.looks ablation.steps
 ablation.loss_steps ablation.close ablation.smallest ablation.error ablation.metric ablation.budget
-ablation.parallel_jobs ablation.seed
+ablation.parallel_jobs ablation.seed ablation.page
 """
 COMMANDS = {
     "list": {"--catalog", "--json"},

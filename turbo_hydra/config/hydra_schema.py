@@ -221,6 +221,7 @@ class AblationConf:
     budget: Any = None
     parallel_jobs: int = 1
     seed: int = 0
+    page: str | None = None
 
 
 @dataclass

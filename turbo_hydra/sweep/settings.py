@@ -58,6 +58,8 @@ class AblationSettings:
         Runs at a time, on a CPU only.
     seed : int
         Of the order of the rows.
+    page : str or None
+        A Markdown file whose text between two marks gives way to the sweep's tables.
     """
 
     strategy: str = "leave_one_out"
@@ -74,6 +76,7 @@ class AblationSettings:
     budget: float | None = None
     parallel_jobs: int = 1
     seed: int = 0
+    page: str | None = None
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any]) -> AblationSettings:
@@ -195,6 +198,12 @@ def _steps(key: str, value: object) -> int | None:
     return None if value is None else _count(3)(key, value)
 
 
+def _page(key: str, value: object) -> str | None:
+    if value is not None and (not isinstance(value, str) or not value):
+        raise _refuse(key, "the name of a Markdown file", value)
+    return value
+
+
 def _budget(key: str, value: object) -> float | None:
     return None if value is None else duration(value, key)
 
@@ -214,4 +223,5 @@ _CHECKS: dict[str, Callable[[str, object], Any]] = {
     "budget": _budget,
     "parallel_jobs": _count(1),
     "seed": _count(0),
+    "page": _page,
 }

@@ -19,7 +19,7 @@ from turbo_hydra.engine.registry import Registry
 from turbo_hydra.launch.job import Job
 from turbo_hydra.launch.outcome import JobFailed
 from turbo_hydra.sweep import basis as bases
-from turbo_hydra.sweep import files, planning, tables
+from turbo_hydra.sweep import files, page, planning, tables
 from turbo_hydra.sweep.bisect import bisect
 from turbo_hydra.sweep.campaign import Campaign, spoken
 from turbo_hydra.sweep.judging import Judgement
@@ -105,6 +105,8 @@ class _Sweep:
         tables.show(data, str(self._store.folder / FILE), sys.stdout)
         if missing:
             self._say(missing)
+        if self._settings.page is not None:
+            self._say(page.write(Path(self._job.cwd, self._settings.page), data))
         failed = [row["name"] for row in data["rows"] if row["failed"]]
         if failed:
             raise JobFailed(1, str(self._store.folder))

@@ -116,23 +116,37 @@ def markdown(data: Data, picture: str | None = None) -> str:
     if picture:
         lines += [f"![what each group is worth]({picture})", ""]
     if data["verdicts"]:
-        lines += [
-            f"Gain: how many more steps in the same time with the group than without, by {METRIC[data['metric']]}.",
-            "",
-            *_grid(VERDICTS, verdicts(data)),
-            "",
-        ]
-    lines += ["## Rows", "", "Speed: of the row, relative to the baseline.", "", *_grid(*rows(data)), ""]
-    lines += ["## Notes", "", *(f"- {note}" for note in notes(data)), ""]
+        lines += [*_verdicts_section(data), ""]
+    lines += ["## Rows", "", *_rows_section(data), ""]
+    lines += ["## Notes", "", *(f"- {note}" for note in notes(data)), "", _where(data), ""]
+    return "\n".join(lines)
+
+
+def section(data: Data) -> str:
+    """Verdicts and rows, and where they come from: a part of somebody's page."""
+    lines = [f"{title(data)[0].upper()}{title(data)[1:]}.", ""]
+    if data["verdicts"]:
+        lines += [*_verdicts_section(data), ""]
+    return "\n".join([*lines, *_rows_section(data), "", _where(data)])
+
+
+def _verdicts_section(data: Data) -> list[str]:
+    said = f"Gain: how many more steps in the same time with the group than without, by {METRIC[data['metric']]}."
+    return [said, "", *_grid(VERDICTS, verdicts(data))]
+
+
+def _rows_section(data: Data) -> list[str]:
+    return ["Speed: of the row, relative to the baseline.", "", *_grid(*rows(data))]
+
+
+def _where(data: Data) -> str:
     device = data["basis"].get("device") or {}
     versions = data["basis"].get("versions") or {}
     where = [str(device.get("cpu") or ""), f"{device.get('cpus')} CPUs", *device.get("accelerators", ())]
-    lines += [
+    return (
         f"{data['runs']} runs in {data['seconds'] / 60:.0f} minutes; {', '.join(item for item in where if item)}; "
-        + ", ".join(f"{name} {version}" for name, version in versions.items()),
-        "",
-    ]
-    return "\n".join(lines)
+        + ", ".join(f"{name} {version}" for name, version in versions.items())
+    )
 
 
 def _grid(names: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
