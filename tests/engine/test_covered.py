@@ -89,6 +89,30 @@ def test_other_options_are_another_change(two: Lab) -> None:
     assert [item.decision for item in made.groups.values()] == ["block", "block"]
 
 
+@dataclasses.dataclass(frozen=True)
+class Particular(Options):
+    size: int = 3
+
+
+@pytest.mark.parametrize("first", ["general", "particular"])
+def test_options_that_derive_from_anothers_are_the_more_particular_and_cover_it(two: Lab, first: str) -> None:
+    kinds = {"general": Options, "particular": Particular}
+    for name in (first, *(set(kinds) - {first})):
+        two.group(name, two.wrap("lib.f", "new.wrapping"), options=kinds[name])
+    two.apply(options={"lab.general": {"size": 2}})
+    assert (two.status("general"), two.status("particular")) == ("skipped", "applied")
+    assert reasons(two, "general") == ["covered by lab.particular"]
+    assert two.load("lib").f(1) == [3, "original"]
+
+
+def test_a_third_that_wants_the_same_target_conflicts_with_all_of_them(two: Lab) -> None:
+    two.group("general", two.wrap("lib.f", "new.wrapping"), options=Options)
+    two.group("particular", two.wrap("lib.f", "new.wrapping"), options=Particular)
+    two.group("third", two.replace("lib.f", "new.other"))
+    made = two.plan()
+    assert {id: item.decision for id, item in made.groups.items()} == dict.fromkeys(made.groups, "block")
+
+
 def test_what_depends_on_a_covered_group_is_applied(two: Lab) -> None:
     two.group("first", two.replace("lib.f", "new.f"))
     two.group("second", two.replace("lib.f", "new.f"))

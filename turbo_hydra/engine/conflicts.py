@@ -37,7 +37,8 @@ class Conflict:
 
 
 def find(members: Sequence[PreparedMember]) -> list[Conflict]:
-    """All conflicts among `members`; identical declarations, stacking wraps and observers are none."""
+    """All conflicts among `members`; identical declarations, covered groups, stacking wraps and observers are none."""
+    covering = covered(members)
     found: list[Conflict] = []
     by_site: dict[tuple[int, str], list[PreparedMember]] = {}
     classes: dict[int, PreparedMember] = {}
@@ -53,7 +54,8 @@ def find(members: Sequence[PreparedMember]) -> list[Conflict]:
         for index, first in enumerate(rivals):
             for second in rivals[index + 1 :]:
                 pair = (id(first), id(second))
-                if first is not second and pair not in seen and not _compatible(first, second):
+                one = covering.get(first.group.id, first.group.id) == covering.get(second.group.id, second.group.id)
+                if first is not second and pair not in seen and not _compatible(first, second, one_covers=one):
                     seen.add(pair)
                     found.append(_conflict(first, second, "both change one object"))
     for prepared in members:
@@ -133,7 +135,8 @@ def covered(members: Sequence[PreparedMember]) -> dict[str, str]:
     """Groups all of whose changes another group makes too, each with the group that covers it.
 
     Of two groups that declare the same, the later is covered; a group whose changes are a part of another's is covered
-    wherever it stands. A group that is named as covering is not covered itself.
+    wherever it stands, and so is one beside a group whose class of options derives from its own: a model's group that
+    is made from a general one. A group that is named as covering is not covered itself.
 
     Parameters
     ----------
@@ -162,7 +165,16 @@ def covered(members: Sequence[PreparedMember]) -> dict[str, str]:
 
 
 def _made_by(part: Sequence[PreparedMember], whole: Sequence[PreparedMember]) -> bool:
-    return all(any(identical(item, other) and _same_place(item, other) for other in whole) for item in part)
+    return all(any(_covers(other, item) and _same_place(item, other) for other in whole) for item in part)
+
+
+def _covers(whole: PreparedMember, part: PreparedMember) -> bool:
+    if identical(whole, part):
+        return True
+    own, general = type(whole.options), type(part.options)
+    return (
+        _same_declaration(whole, part) and own is not general and part.options is not None and issubclass(own, general)
+    )
 
 
 def _same_place(first: PreparedMember, second: PreparedMember) -> bool:
@@ -179,16 +191,21 @@ def _places(prepared: PreparedMember) -> frozenset[tuple[Any, ...]]:
 
 def identical(first: PreparedMember, second: PreparedMember) -> bool:
     """Whether two groups declare the same change."""
+    return _same_declaration(first, second) and repr(first.options) == repr(second.options)
+
+
+def _same_declaration(first: PreparedMember, second: PreparedMember) -> bool:
     return (
         first.group.id != second.group.id
         and first.member.kind == second.member.kind
         and first.member.replacement == second.member.replacement
         and first.member.runtime_condition == second.member.runtime_condition
-        and repr(first.options) == repr(second.options)
     )
 
 
-def _compatible(first: PreparedMember, second: PreparedMember) -> bool:
+def _compatible(first: PreparedMember, second: PreparedMember, *, one_covers: bool) -> bool:
+    if first.group.id != second.group.id and one_covers:
+        return True
     return (first.member.stack and second.member.stack) or identical(first, second)
 
 

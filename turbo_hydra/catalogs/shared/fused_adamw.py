@@ -103,7 +103,9 @@ def _unfit(own: type[torch.optim.Optimizer], kind: type[torch.optim.Optimizer], 
     if inspect.unwrap(own.step) is not inspect.unwrap(kind.step):
         return "a subclass with a step of its own"
     groups = [item for item in params if isinstance(item, dict)]
-    if any(group.get(key) is not None for group in groups for key in ("fused", "foreach")):
+    if any(
+        key in group for group in groups for key in ("fused", "foreach")
+    ):  # None is a choice too: it is not filled in
         return "a parameter group chose fused or foreach"
     if any(group.get("differentiable") for group in groups):
         return "a differentiable parameter group"
