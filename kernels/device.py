@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What differs between the devices: how wide a warp is, how many fit, how much shared memory a program has.
 
-Everything else that differs, Triton spells: kernels use its own operations only (`exp`, `exp2`, `log`, `sqrt`, `rsqrt`),
-which become `ex2.approx` and the like on NVIDIA and `v_exp_f32` and the like on AMD and HCU. No kernel names a function of
-`libdevice`, which each vendor calls and rounds otherwise (`__nv_tanhf`, `__ocml_tanh_f32`): tanh is written by `exp`.
+Everything else that differs, Triton spells: kernels use its own operations only (`exp`, `exp2`, `log`, `sqrt`,
+`rsqrt`), which become `ex2.approx` and the like on NVIDIA, `v_exp_f32` and the like on AMD and HCU. No kernel names a
+function of `libdevice`, which each vendor calls and rounds otherwise (`__nv_tanhf`, `__ocml_tanh_f32`): tanh is
+written by `exp`.
 """
 
 from __future__ import annotations
