@@ -452,6 +452,65 @@ def test_a_replacement_that_writes_and_raises_is_not_followed_by_the_original(la
     assert lab.hits() == (1, 0)
 
 
+# L. Registries.
+
+
+def test_a_plug_in_imported_under_two_names_is_reached_through_the_registry_s_entry(lab: Lab) -> None:
+    lab.write(
+        "registry",
+        """
+        class Registry:
+            def __init__(self):
+                self._module_dict = {}
+            def register(self, cls):
+                self._module_dict[cls.__name__] = cls
+                return cls
+            def build(self, name):
+                return self._module_dict[name]()
+        MODELS = Registry()
+        """,
+    )
+    plugin = """
+        from LAB.registry import MODELS
+        @MODELS.register
+        class Net:
+            def m(self):
+                return "original"
+    """.replace("LAB", lab.package)
+    lab.write("plugin", plugin)
+    lab.write("copied.plugin", plugin)
+    lab.write(
+        "new",
+        """
+        from .registry import MODELS
+        def m(self):
+            return "ours"
+        def faster(original, options):
+            return type(original.__name__, (original,), {"m": m, "__module__": __name__})
+        """,
+    )
+    lab.group("method", lab.replace("plugin.Net.m", "new.m"))
+    lab.group("it", lab.wrap("registry.MODELS._module_dict.Net", "new.faster"))
+    lab.load("plugin")
+    lab.load("copied.plugin")
+    models = lab.get("registry.MODELS")
+    before = dict(models._module_dict)
+    lab.record("plugin.Net.m", "registry.MODELS._module_dict.Net")
+    made = lab.apply(disable=("it",))
+    assert models.build("Net").m() == "original", "the registry holds the class of the second name"
+    hits = made.plan.groups["lab.method"].members[0].hits
+    assert hits is not None
+    assert not hits.used
+    made.undo()
+    made = lab.apply(disable=("method",))
+    assert lab.status() == "applied"
+    assert models.build("Net").m() == "ours"
+    assert isinstance(models.build("Net"), lab.get("copied.plugin.Net"))
+    assert str(lab.folder / lab.package / "copied") in lab.member()["place"], "the report says whose class it was"
+    made.undo()
+    assert models._module_dict == before
+
+
 # What real libraries' objects look like.
 
 

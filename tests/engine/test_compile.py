@@ -336,3 +336,27 @@ def test_a_group_that_compiles_stands_beside_groups_that_may_be_compiled(compile
     lab.group("compiling", lab.wrap("lib.Net.forward", "wraps.compiled"), about=About(why="a test", compiles=True))
     lab.apply()
     assert (lab.status(), lab.status("compiling")) == ("applied", "applied")
+
+
+def test_a_frame_that_was_compiled_before_is_told_and_keeps_the_original(compiled_lab: Lab) -> None:
+    lab = compiled_lab
+    lab.group("it", lab.replace("lib.act", "new.act"))
+    lab.record()
+    lib = lab.load("lib")
+    act = torch.compile(lib.act, backend="eager")
+    for scale in (1.0, 2.0):
+        act(torch.ones(3, 4), scale)
+    lab.apply()
+    check = lab.checks()["compiled.before"]
+    assert (check.status, lab.status()) == ("warning", "applied")
+    assert f"'{lab.path('lib.act')}' was compiled before apply()" in check.message
+    assert torch.equal(act(torch.ones(3, 4), 1.0), torch.ones(3, 4)), "what was compiled computes what it did"
+    assert torch.equal(lib.act(torch.ones(3, 4), 1.0), torch.full((3, 4), 2.0))
+
+
+def test_without_such_a_frame_there_is_no_warning(compiled_lab: Lab) -> None:
+    lab = compiled_lab
+    lab.group("it", lab.replace("lib.act", "new.act"))
+    lab.load("lib")
+    lab.apply()
+    assert "compiled.before" not in lab.checks()
