@@ -72,6 +72,22 @@ def test_a_late_target_that_differs_rolls_its_whole_group_back(late: Lab) -> Non
     assert engine.report.execution[0]["reasons"] == ["evidence.changed"]
 
 
+@pytest.mark.parametrize("differs", [0, 1, 2])
+def test_no_member_is_written_after_one_of_its_group_that_differs(late: Lab, differs: int) -> None:
+    names = ("a", "b", "c")
+    texts = [f"def {name}(x):\n    return x * 2\n" for name in names]
+    late.write("several", "".join(texts))
+    late.group("it", *(late.replace(f"several.{name}", "new.f", late=True) for name in names))
+    late.record()
+    texts[differs] = texts[differs].replace("* 2", "* 7")
+    late.write("several", "".join(texts))
+    late.apply()
+    several = late.load("several")
+    expected = [7 if number == differs else 2 for number in range(3)]
+    assert [getattr(several, name)(1) for name in names] == expected
+    assert late.status() == "rolled_back"
+
+
 def test_what_depends_on_a_late_group_goes_with_it(late: Lab) -> None:
     late.write("plugin", "def f(x):\n    return x * 7\n")
     late.group("base", late.replace("plugin.f", "new.f", late=True))

@@ -209,10 +209,10 @@ class Engine:
         prefix = module + "."
         bound = False
         for outcome in self.outcomes.values():
-            if outcome.status != "applied":
-                continue
             for member in outcome.prepared.members:
-                if member.pending and member.member.target.startswith(prefix) and member.exists():
+                # Asked for each member: one before it may have rolled the group back.
+                waits = outcome.status == "applied" and member.pending
+                if waits and member.member.target.startswith(prefix) and member.exists():
                     self._bind(outcome, member)
                     bound = True
         if bound:
