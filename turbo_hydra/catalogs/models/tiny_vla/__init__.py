@@ -93,5 +93,6 @@ group(
         memory="less activations are kept",
         numerics="close",
         validated=_VALIDATED,
+        compiles=True,
     ),
 )
