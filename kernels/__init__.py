@@ -8,6 +8,6 @@ imports torch or triton before a stem is imported; where triton is missing, stem
 
 from __future__ import annotations
 
-from .usable import STEMS, unusable
+from .usable import STEMS, unusable, without_device
 
-__all__ = ["STEMS", "unusable"]
+__all__ = ["STEMS", "unusable", "without_device"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from pathlib import Path
 
 from packaging.version import Version
 
@@ -55,6 +56,14 @@ def unusable(*, device: bool = True) -> str | None:
             if not torch.cuda.is_available():
                 return "kernels need an NVIDIA, AMD or HCU device, and torch sees none"
     return None
+
+
+def without_device() -> str | None:
+    """Why this machine seems to have no device for kernels, None where it has one: by its files, without torch."""
+    files = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd", "/dev/mkfd")
+    if any(Path(file).exists() for file in files):
+        return None
+    return f"no NVIDIA, AMD or HCU device is there ({', '.join(files)})"
 
 
 def _installed(name: str) -> str | None:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from turbo_hydra.kernels import STEMS, without_device
+
 if TYPE_CHECKING:
     from tests.cli.conftest import Run
 
@@ -39,6 +41,13 @@ def test_list_tells_of_every_group_and_imports_no_torch(opt: Run) -> None:
         assert said in done.stdout
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
     assert not imported & {"torch", "numpy", "hydra", "omegaconf"}
+
+
+def test_list_ends_with_the_kernels_that_this_machine_can_use(opt: Run) -> None:
+    said = opt("list").stdout.splitlines()[-1]
+    reason = without_device()
+    expected = f"can be used: {', '.join(STEMS)}" if reason is None else f"none of {len(STEMS)} can be used: {reason}"
+    assert said == f"kernels  {expected}"
 
 
 def test_list_is_json_for_a_machine(opt: Run) -> None:

@@ -71,7 +71,7 @@ def list_groups(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List the groups of the installed catalogs: targets, options, purpose, cost, and why they exist."""
+    """List the groups of the installed catalogs: targets, options, purpose, cost, why; and the kernels there are."""
     from turbo_hydra.cli import tables
     from turbo_hydra.config import load
     from turbo_hydra.config.installed import all_catalogs
@@ -88,6 +88,7 @@ def list_groups(
         _print_json([tables.group_data(group) for group in groups])
     else:
         tables.groups(groups)
+        tables.kernels()
     for sentence in broken:
         _fail(sentence, NO_MATCH)
     if broken:

@@ -15,6 +15,7 @@ from rich.text import Text
 from turbo_hydra.config.checking import FITS, MEANING, CheckResult
 from turbo_hydra.config.drift import Drift
 from turbo_hydra.engine.declarations import Group
+from turbo_hydra.kernels import STEMS, unusable, without_device
 
 # Wide enough that nothing is cut where there is no terminal to measure.
 _PIPE_WIDTH = 200
@@ -84,6 +85,13 @@ def groups(found: Sequence[Group]) -> None:
             said = f": {option['help']}" if option["help"] else ""
             console.print(Text(f"  option {option['name']} = {option['default']!r} ({option['type']}){said}"))
         console.print()
+
+
+def kernels() -> None:
+    """Print which Triton kernels this machine can use, or why it can use none."""
+    reason = unusable(device=False) or without_device()
+    said = f"none of {len(STEMS)} can be used: {reason}" if reason else f"can be used: {', '.join(STEMS)}"
+    _console().print(Text.assemble(("kernels", "bold"), f"  {said}"))
 
 
 def drift(found: Drift) -> None:
