@@ -64,12 +64,12 @@ def applied(ids: Mapping[str, Mapping[str, Any]]) -> Iterator[None]:
             group = known[id]
             options = group.options(**ids[id]) if group.options else None
             for member in group.members:
-                path, _, name = member.target.rpartition(".")
-                owner = load_object(path)
-                original = vars(owner)[name]
+                places = [path.rpartition(".") for path in member.paths]
+                original = vars(load_object(places[0][0]))[places[0][2]]
                 new = load_object(member.replacement)
                 new = new(original, options) if member.kind == "wrap" else new
-                patch.setattr(owner, name, new)
+                for path, _, name in places:
+                    patch.setattr(load_object(path), name, new)
                 for module in [value for key, value in sys.modules.items() if _ours(key)]:
                     for other in [key for key, value in vars(module).items() if value is original]:
                         patch.setattr(module, other, new)

@@ -20,7 +20,13 @@ from turbo_hydra.engine.objects import load_object
 
 CONF = Path(__file__).resolve().parents[2] / "conf" / "optimization"
 # Off, for what they cost or because nobody asked for them.
-OFF = {"openpi.compat_fake_data"}
+OFF = {
+    "openpi.compat_fake_data",
+    "openpi.geglu",
+    "openpi.siglip_gelu",
+    "openpi.ada_rms_norm",
+    "openpi.softmax",
+}
 
 
 def declared() -> dict[str, Group]:

@@ -22,6 +22,11 @@ GROUPS: Mapping[str, Mapping[str, Any]] = {
     "openpi.ddp_state": {},
     "openpi.fused_adamw": {},
     "openpi.clip_grad": {},
+    "openpi.deferred_metrics": {},
+    "openpi.geglu": {},
+    "openpi.siglip_gelu": {},
+    "openpi.ada_rms_norm": {},
+    "openpi.softmax": {},
 }
 STRIDED = {"openpi.gemma_checkpoint_stride": {"layer_stride": 2}}
 TOLERANCE = {"float32": 1e-6, "bfloat16": 2e-2}

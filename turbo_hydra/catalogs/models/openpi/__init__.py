@@ -121,16 +121,91 @@ group(
 
 group(
     "openpi.clip_grad",
-    wrap("torch.nn.utils.clip_grad._get_total_norm", f"{_SHARED}.clip_grad.total_norm"),
+    wrap("torch.nn.utils.clip_grad._get_total_norm", f"{_HERE}.clip_grad.total_norm"),
     wrap("torch.nn.utils.clip_grad._clip_grads_with_norm_", f"{_SHARED}.clip_grad.scale"),
     options=ClipGrad,
     about=About(
         why="clip_grad_norm_ takes the norm of each of 850 gradients in bfloat16 and moves each to the first one's "
-        "device by itself. The norms are taken in one batched pass, in float32, and nothing waits for the device.",
+        "device by itself. The norm is taken in one launch for each dtype, in float32 (a Triton kernel, or torch's "
+        "batched operation where there is none), and nothing waits for the device.",
         memory="none",
         numerics="close",
         validated=_VALIDATED,
         backward=False,
         until="torch does so by itself",
+    ),
+)
+
+group(
+    "openpi.deferred_metrics",
+    wrap(f"{_PI0}.forward", f"{_HERE}.deferred_metrics.forward"),
+    wrap(
+        "torch.nn.utils.clip_grad.clip_grad_norm_",
+        f"{_HERE}.deferred_metrics.clip",
+        aliases=("torch.nn.utils.clip_grad_norm_",),
+    ),
+    depends_on=_SERVED,
+    about=About(
+        why="Each step OpenPI's script reads the loss twice and the gradient norm once, and waits for the device each "
+        "time, though it needs the values at its log interval. They are read when they are computed with. The log's "
+        "figures are the same; the progress bar shows the newest loss that has arrived, a step behind.",
+        memory="none",
+        numerics="bitwise",
+        validated=_VALIDATED,
+        until="OpenPI reads its metrics at the log interval",
+    ),
+)
+
+group(
+    "openpi.geglu",
+    wrap(f"{_GEMMA}.GemmaMLP.forward", f"{_HERE}.geglu.forward"),
+    depends_on=_SERVED,
+    about=About(
+        why="GELU and product are two passes over [batch, length, 16384], and keep three tensors of that size; the "
+        "kernel is one pass and keeps two. A compiled joint forward fuses them by itself: off unless it is not "
+        "compiled.",
+        memory="less where nothing is compiled",
+        numerics="close",
+        validated=_VALIDATED,
+    ),
+)
+
+group(
+    "openpi.siglip_gelu",
+    wrap(f"{_SIGLIP}.SiglipMLP.forward", f"{_HERE}.siglip_gelu.forward"),
+    depends_on=_SERVED,
+    about=About(
+        why="The bias of SigLIP's first layer, its gradient and GELU are separate passes; the kernel is one forward "
+        "and one backward. A compiled image encoder fuses them by itself: off unless it is not compiled.",
+        memory="less where nothing is compiled",
+        numerics="close",
+        validated=_VALIDATED,
+    ),
+)
+
+group(
+    "openpi.ada_rms_norm",
+    wrap(f"{_GEMMA}.GemmaRMSNorm.forward", f"{_HERE}.ada_rms_norm.forward"),
+    depends_on=_SERVED,
+    about=About(
+        why="The norm squares, averages, scales, shifts and casts in separate passes in float32; the kernel is one. A "
+        "compiled joint forward fuses them by itself: off unless it is not compiled.",
+        memory="less where nothing is compiled",
+        numerics="close",
+        validated=_VALIDATED,
+    ),
+)
+
+group(
+    "openpi.softmax",
+    wrap(f"{_GEMMA}.eager_attention_forward", f"{_HERE}.softmax.attention", stack=True),
+    depends_on=_SERVED,
+    about=About(
+        why="Scores of [batch, 8, length, length] are scaled, masked, cast to float32, normalised and cast back in "
+        "separate passes, and keys and values are repeated for eight heads; the kernel is one pass and repeats "
+        "nothing. A compiled joint forward fuses them by itself: off unless it is not compiled.",
+        memory="less where nothing is compiled: no scores in float32",
+        numerics="close",
+        validated=_VALIDATED,
     ),
 )
