@@ -44,6 +44,8 @@ def observe(value: object) -> Scalar | None:
     """
     if isinstance(value, (int, float)):
         return Scalar(float(value))
+    if not isinstance(value, torch.Tensor):
+        value = getattr(value, "tensor", value)  # a number that is read late holds the tensor that it will be read from
     if not isinstance(value, torch.Tensor) or value.numel() != 1 or value.is_complex():
         return None
     if hasattr(type(value), "__tensor_flatten__") or value.is_meta:
