@@ -185,6 +185,11 @@ def current_report() -> OptimizationReport | None:
     return _Process.engine.report if _Process.engine is not None else None
 
 
+def current_engine() -> Engine | None:
+    """The engine of this process's attempt, for integrations that look at live objects; None before it."""
+    return _Process.engine
+
+
 def _refuse_second(place: Place) -> None:
     if _Process.attempt is not None:
         raise AlreadyAppliedError(

@@ -104,6 +104,8 @@ class Plan:
     covered : dict[str, str]
         Groups that are left out because another group makes all of their changes, and that group. Where it comes to
         nothing, they are applied themselves.
+    loaded : frozenset[str]
+        Modules that were loaded before the attempt.
     """
 
     environment: dict[str, Any]
@@ -113,6 +115,7 @@ class Plan:
     conflicts: list[conflicts.Conflict] = field(default_factory=list)
     execution_order: list[str] = field(default_factory=list)
     covered: dict[str, str] = field(default_factory=dict)
+    loaded: frozenset[str] = frozenset()
 
     def uninstall_imports(self) -> None:
         """Take the import groups back, whose effect began when the plan was made."""
@@ -162,7 +165,7 @@ def prepare(registry: Registry, selection: Selection, shadow: ShadowFactory | No
     groups = {id: groups[id] for id in [*order, *cyclic]}
     for id, item in groups.items():
         item.options = make_options(item.group, selection.options.get(id, {}))
-    plan = Plan(snapshot(selection, repository), selection, groups, config_checks(selection, repository))
+    plan = Plan(snapshot(selection, repository), selection, groups, config_checks(selection, repository), loaded=loaded)
     _select(plan)
     for id in cyclic:
         if groups[id].decision == "apply":
