@@ -23,13 +23,13 @@ pathlib.Path("argv.json").write_text(json.dumps(sys.argv[1:]))
 def train(tmp_path: Path, project_root: Path) -> Train:
     """Run turbo-train in an empty folder, without OPENPI_REPO unless the test gives it."""
 
-    def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    def run(*arguments: str, seconds: float = 240, **variables: str) -> subprocess.CompletedProcess[str]:
         left_out = ("TORCHELASTIC", "OPENPI_")
         environment = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
         environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(project_root), **variables}
         command = [sys.executable, "-m", "turbo_hydra.cli.train", *arguments]
         return subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=240
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=seconds
         )
 
     return run
