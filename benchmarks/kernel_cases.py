@@ -170,6 +170,7 @@ def softmax() -> list[Case]:
     cases = []
     for length in (984, 978):
         size, mask_bytes = 32 * 8 * length**2, 4 * 32 * length**2
+        odd = "" if length % 8 == 0 else "_odd"
 
         def inputs(length: int = length) -> list[torch.Tensor]:
             hidden = torch.rand(32, 1, 1, length, device="cuda") < 0.3
@@ -182,9 +183,7 @@ def softmax() -> list[Case]:
                 lambda scores, mask: module.softmax(scores, mask, 0.0625),
                 lambda scores, mask: module.softmax_plain(scores, mask, 0.0625),
                 4 * size + mask_bytes, 6 * size,
-                tunes=() if length == 978 else (
-                    ("softmax", "forward", "width_1024"), ("softmax", "backward", "width_1024"),
-                ),
+                tunes=(("softmax", "forward", f"width_1024{odd}"), ("softmax", "backward", f"width_1024{odd}")),
             )
         )  # fmt: skip
     return cases

@@ -50,9 +50,11 @@ _CHUNKS = [
 CANDIDATES: dict[tuple[str, str], list[Launch]] = {
     **{("gated", kernel): _ELEMENTWISE for kernel in ("forward", "backward", "forward_exact", "backward_exact")},
     ("gelu_tanh_bias", "forward"): grid(ROWS=(1, 2, 4, 8), BLOCK=(512, 1024), num_warps=(4,)),
-    ("gelu_tanh_bias", "backward"): grid(ROWS=(2, 4, 8), BLOCK=(256, 512), PROGRAMS=(16, 32), num_warps=(4,)),
+    ("gelu_tanh_bias", "backward"): grid(
+        ROWS=(4, 8, 16), BLOCK=(256, 512), PROGRAMS=(8, 16), num_warps=(4,), STAGES=(1, 2, 3)
+    ),
     ("ada_rms_norm", "forward"): grid(ROWS=(1, 2, 4), num_warps=(2, 4, 8)),
-    ("ada_rms_norm", "backward"): grid(PROGRAMS=(4, 8, 16), num_warps=(2, 4, 8)),
+    ("ada_rms_norm", "backward"): grid(ROWS=(1, 2, 4), PROGRAMS=(4, 8), num_warps=(4, 8), STAGES=(1, 2, 3)),
     ("rope", "rotate"): grid(TOKENS=(1, 2, 4), num_warps=(1, 2, 4)),
     ("softmax", "forward"): grid(ROWS=(1, 2, 4), num_warps=(1, 2, 4)),
     ("softmax", "backward"): grid(ROWS=(1, 2, 4), num_warps=(1, 2, 4)),

@@ -19,6 +19,7 @@ from .configurations import launch, width_class
 from .device import processors
 from .gated import as_matrix
 from .language import accumulates, accumulator, cdiv, jit, on, power_of_two, tl
+from .partial_sums import add_up
 
 # A program holds a whole row.
 WIDEST = 16384
@@ -179,9 +180,7 @@ def _backward(
     inverse: Any,
     grad_sum: Any,
     grad_x: Any,
-    scale_sums: Any,
-    shift_sums: Any,
-    gate_sums: Any,
+    sums: Any,
     offset: Any,
     rows: Any,
     width: Any,
@@ -197,40 +196,53 @@ def _backward(
     GATE: tl.constexpr,
     SHIFT: tl.constexpr,
     ACC: tl.constexpr,
+    ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
 ) -> None:
     entry = (tl.program_id(0) // parts).to(tl.int64)
-    first = (tl.program_id(0) % parts) * steps
+    first = (tl.program_id(0) % parts) * steps * ROWS
     column = tl.arange(0, BLOCK)
-    inside = column < width
-    s = offset + tl.load(scale + entry * scale_stride + column, mask=inside, other=0.0).to(ACC)
+    there = column < width
+    s = offset + tl.load(scale + entry * scale_stride + column, mask=there, other=0.0).to(ACC)
     of_scale = tl.zeros([BLOCK], dtype=ACC)
     of_shift = tl.zeros([BLOCK], dtype=ACC)
     of_gate = tl.zeros([BLOCK], dtype=ACC)
     if GATE:
-        g = tl.load(gate + entry * gate_stride + column, mask=inside, other=0.0).to(ACC)
-    for within in range(first, tl.minimum(first + steps, rows)):
-        row = entry * rows + within
-        d = tl.load(grad_y + row * grad_y_stride + column, mask=inside, other=0.0).to(ACC)
-        r = tl.load(inverse + row)
-        normed = tl.load(h + row * h_stride + column, mask=inside, other=0.0).to(ACC) * r
-        of_scale += d * normed
-        if SHIFT:
-            of_shift += d
-        d *= s
-        through = (d - normed * (tl.sum(d * normed, axis=0) / width)) * r
+        g = tl.load(gate + entry * gate_stride + column, mask=there, other=0.0).to(ACC)
+    for step in tl.range(0, steps, num_stages=STAGES):
+        within = first + step * ROWS + tl.arange(0, ROWS)
+        row = (entry * rows + within)[:, None]
+        inside = (within < rows)[:, None] & there[None, :]
+        d = tl.load(grad_y + row * grad_y_stride + column[None, :], mask=inside, other=0.0).to(ACC)
+        normed = tl.load(h + row * h_stride + column[None, :], mask=inside, other=0.0).to(ACC)
         if FROM_H:
-            through += tl.load(grad_h + row * grad_h_stride + column, mask=inside, other=0.0).to(ACC)
-        tl.store(grad_sum + row * width + column, through.to(grad_sum.dtype.element_ty), mask=inside)
+            from_h = tl.load(grad_h + row * grad_h_stride + column[None, :], mask=inside, other=0.0).to(ACC)
         if GATE:
-            of_gate += through * tl.load(x + row * x_stride + column, mask=inside, other=0.0).to(ACC)
-            tl.store(grad_x + row * width + column, (through * g).to(grad_x.dtype.element_ty), mask=inside)
-    at = tl.program_id(0).to(tl.int64) * width + column
-    tl.store(scale_sums + at, of_scale, mask=inside)
+            added = tl.load(x + row * x_stride + column[None, :], mask=inside, other=0.0).to(ACC)
+        r = tl.load(inverse + entry * rows + within, mask=within < rows, other=0.0)[:, None]
+        normed *= r
+        of_scale += tl.sum(d * normed, axis=0)
+        if SHIFT:
+            of_shift += tl.sum(d, axis=0)
+        d *= s[None, :]
+        through = (d - normed * (tl.sum(d * normed, axis=1) / width)[:, None]) * r
+        if FROM_H:
+            through += from_h
+        tl.store(grad_sum + row * width + column[None, :], through.to(grad_sum.dtype.element_ty), mask=inside)
+        if GATE:
+            of_gate += tl.sum(through * added, axis=0)
+            tl.store(
+                grad_x + row * width + column[None, :], (through * g[None, :]).to(grad_x.dtype.element_ty), mask=inside
+            )
+    # [scale, shift, gate as far as there are, entries * parts, width]
+    at = sums + tl.program_id(0).to(tl.int64) * width + column
+    each = tl.num_programs(0).to(tl.int64) * width
+    tl.store(at, of_scale, mask=there)
     if SHIFT:
-        tl.store(shift_sums + at, of_shift, mask=inside)
+        tl.store(at + each, of_shift, mask=there)
     if GATE:
-        tl.store(gate_sums + at, of_gate, mask=inside)
+        tl.store(at + each * (2 if SHIFT else 1), of_gate, mask=there)
 
 
 def _entries(x: torch.Tensor, *modulations: MaybeTensor) -> int:
@@ -310,38 +322,44 @@ def _operator_backward(
     inverse: torch.Tensor,
     shifted: bool,
     entries: int,
+    together: bool,
+    dtype: torch.dtype,
     offset: float,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    width = h.shape[-1]
-    grad_sum = torch.empty(h.shape, dtype=h.dtype, device=h.device)
-    grad_x = torch.empty(0 if gate is None else h.shape, dtype=h.dtype, device=h.device)
-    sums = [torch.empty(0, device=h.device)] * 3
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    grad_sum, grad_x, sums = _allocate_gradients(h, gate, shifted, entries, together, dtype)
     if h.numel() == 0:
-        sums = [torch.zeros(entries, width, dtype=inverse.dtype, device=h.device) for _ in range(3)]
-        return grad_sum, grad_x, sums[0], sums[1], sums[2]
+        return grad_sum, grad_x, sums.zero_()
     matrix, grads = as_matrix(h), as_matrix(grad_y)
+    width = h.shape[-1]
     rows = matrix.shape[0] // entries
     others = grads if grad_h is None else as_matrix(grad_h)
     inputs = matrix if x is None else as_matrix(x)
     scales, scale_stride = _strided(scale, width, matrix)
     gates, gate_stride = _strided(gate, width, matrix)
     config = launch("ada_rms_norm", "backward", width_class(width), h.device)
-    steps = cdiv(rows, max(1, config.pop("PROGRAMS") * processors(h.device) // entries))
-    parts = cdiv(rows, steps)
-    needed = (True, shifted, gate is not None)
-    sums = [
-        torch.empty((entries, parts, width) if wanted else (0,), dtype=inverse.dtype, device=h.device)
-        for wanted in needed
-    ]
+    tiles = cdiv(rows, config["ROWS"])
+    steps = cdiv(tiles, max(1, config.pop("PROGRAMS") * processors(h.device) // entries))
+    parts = cdiv(tiles, steps)
+    partial = torch.empty(sums.shape[0], entries * parts, width, dtype=inverse.dtype, device=h.device)
     with on(h.device):
         _backward[(entries * parts,)](
-            grads, others, matrix, inputs, gates, scales, inverse, grad_sum, grad_x, *sums, offset, rows, width,
+            grads, others, matrix, inputs, gates, scales, inverse, grad_sum, grad_x, partial, offset, rows, width,
             grads.stride(0), others.stride(0), matrix.stride(0), inputs.stride(0), gate_stride, scale_stride, parts,
             steps, FROM_H=grad_h is not None, GATE=gate is not None, SHIFT=shifted, ACC=accumulator(h.dtype),
             BLOCK=power_of_two(width), **config,
         )  # fmt: skip
-    sums = [item.sum(1) if wanted else item for item, wanted in zip(sums, needed, strict=True)]
-    return grad_sum, grad_x, sums[0], sums[1], sums[2]
+    groups = sums.shape[0] * sums.shape[1]
+    return grad_sum, grad_x, add_up(partial.view(groups, -1, width), dtype).view(sums.shape)
+
+
+def _allocate_gradients(
+    h: torch.Tensor, gate: MaybeTensor, shifted: bool, entries: int, together: bool, dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Of the sum, of x where there is a gate, and [scale, shift, gate as far as there are, entries or 1, width]."""
+    grad_sum = torch.empty(h.shape, dtype=h.dtype, device=h.device)
+    grad_x = torch.empty(0 if gate is None else h.shape, dtype=h.dtype, device=h.device)
+    count = 1 + int(shifted) + int(gate is not None)
+    return grad_sum, grad_x, torch.empty(count, 1 if together else entries, h.shape[-1], dtype=dtype, device=h.device)
 
 
 @_operator_backward.register_fake
@@ -355,24 +373,20 @@ def _(
     inverse: torch.Tensor,
     shifted: bool,
     entries: int,
+    together: bool,
+    dtype: torch.dtype,
     offset: float,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    grad_sum = torch.empty(h.shape, dtype=h.dtype, device=h.device)
-    sums = [
-        torch.empty((entries, h.shape[-1]) if wanted else (0,), dtype=inverse.dtype, device=h.device)
-        for wanted in (True, shifted, gate is not None)
-    ]
-    grad_x = torch.empty(0 if gate is None else h.shape, dtype=h.dtype, device=h.device)
-    return grad_sum, grad_x, sums[0], sums[1], sums[2]
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return _allocate_gradients(h, gate, shifted, entries, together, dtype)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
     x, scale, shift, residual, gate, _, ctx.offset = inputs
     _, h, inverse = output
     ctx.set_materialize_grads(False)
-    ctx.shift = None if shift is None else (shift.shape, shift.dtype)
     ctx.with_residual = residual is not None
     ctx.entries = _entries(x, scale, shift, gate)
+    ctx.like = [None if item is None else (item.shape, item.dtype) for item in (scale, shift, gate)]
     ctx.save_for_backward(x if residual is None else h, None if gate is None else x, gate, scale, inverse)
 
 
@@ -382,15 +396,21 @@ def _differentiate(ctx: Any, grad_y: MaybeTensor, grad_h: MaybeTensor, _: MaybeT
         grad_y = torch.zeros_like(h)
     # Without a residual nothing is differentiated through h: it is not an output then.
     grad_h = grad_h if ctx.with_residual else None
-    grad_sum, grad_x, of_scale, of_shift, of_gate = _operator_backward(
-        grad_y, grad_h, h, x, gate, scale, inverse, ctx.shift is not None, ctx.entries, ctx.offset
-    )
+    like = [item for item in ctx.like if item is not None]
+    # Gradients of one shape and dtype, as they mostly are, need no pass of their own.
+    dtypes = {dtype for _, dtype in like}
+    grad_sum, grad_x, sums = _operator_backward(
+        grad_y, grad_h, h, x, gate, scale, inverse, ctx.like[1] is not None, ctx.entries,
+        all(len(shape) == 1 for shape, _ in like), dtypes.pop() if len(dtypes) == 1 else inverse.dtype, ctx.offset,
+    )  # fmt: skip
+    folded = iter(_fold(part, *item) for part, item in zip(sums, like, strict=True))
+    of_scale, of_shift, of_gate = (None if item is None else next(folded) for item in ctx.like)
     return (
         grad_sum if gate is None else grad_x,
-        _fold(of_scale, scale.shape, scale.dtype),
-        None if ctx.shift is None else _fold(of_shift, *ctx.shift),
+        of_scale,
+        of_shift,
         grad_sum if ctx.with_residual else None,
-        None if gate is None else _fold(of_gate, gate.shape, gate.dtype),
+        of_gate,
         None,
         None,
     )
@@ -398,7 +418,7 @@ def _differentiate(ctx: Any, grad_y: MaybeTensor, grad_h: MaybeTensor, _: MaybeT
 
 def _fold(sums: torch.Tensor, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
     """The sums of each batch entry as a gradient: added up where one modulation serves all entries."""
-    total = sums.sum(0) if len(shape) == 1 else sums
+    total = sums.sum(0) if len(shape) == 1 and sums.shape[0] > 1 else sums
     return total.reshape(shape).to(dtype)
 
 

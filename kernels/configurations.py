@@ -61,8 +61,9 @@ def derive(found: _Launch, kind: DeviceKind) -> _Launch:
     result = dict(found)
     if "num_warps" in found:
         result["num_warps"] = kind.warps(found["num_warps"] * 32)
-    if "num_stages" in found and kind.shared_memory < (100 << 10):
-        result["num_stages"] = min(found["num_stages"], 2)
+    for stages in {"num_stages", "STAGES"} & set(found):
+        if kind.shared_memory < (100 << 10):
+            result[stages] = min(found[stages], 2)
     return result
 
 

@@ -29,17 +29,18 @@ def activate(name: str, gate: torch.Tensor) -> torch.Tensor:
 @jit
 def sigmoid(x: Any) -> Any:
     """1 / (1 + exp(-x)); exact at both ends."""
-    return 1.0 / (1.0 + tl.exp(-x))
+    return 1.0 / (1.0 + tl.exp2(x * -1.4426950408889634))
 
 
 @jit
 def activation_and_slope(x: Any, GELU: tl.constexpr) -> Any:
     """activation(x) and its derivative; gelu is x * sigmoid(2 u), which keeps digits that 1 + tanh(u) loses."""
     if GELU:
-        s = sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x))
-        steep = s * (1.0 - s)
+        square = x * x
+        s = sigmoid(x * (1.5957691216057308 + 0.07135481627260025 * square))
+        steep = s - s * s
         # Where sigmoid is flat its slope is 0, however large the factor beside it.
-        slope = s + tl.where(steep == 0.0, 0.0, x * steep * 1.5957691216057308 * (1.0 + 0.134145 * x * x))
+        slope = s + tl.where(steep == 0.0, 0.0, x * steep * (1.5957691216057308 + 0.21406444881780076 * square))
     else:
         s = sigmoid(x)
         slope = s * (1.0 + x * (1.0 - s))

@@ -17,6 +17,7 @@ from .configurations import launch
 from .device import processors
 from .gated import activation_and_slope, as_matrix
 from .language import accumulates, accumulator, cdiv, jit, on, tl
+from .partial_sums import add_up
 
 
 def gelu_tanh_bias_plain(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
@@ -92,19 +93,19 @@ def _backward(
     ACC: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
 ) -> None:
     part = tl.program_id(0) // blocks
     column = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
     b = tl.load(bias + column, mask=column < width, other=0.0).to(ACC)
     total = tl.zeros([ROWS, BLOCK], dtype=ACC)
-    for step in range(0, steps):
+    for step in tl.range(0, steps, num_stages=STAGES):
         row = (part.to(tl.int64) * steps + step) * ROWS + tl.arange(0, ROWS)
         inside = (row[:, None] < rows) & (column[None, :] < width)
         a = tl.load(x + row[:, None] * stride + column[None, :], mask=inside, other=0.0).to(ACC) + b[None, :]
         d = tl.load(grad + row[:, None] * grad_stride + column[None, :], mask=inside, other=0.0).to(ACC)
         _, slope = activation_and_slope(a, True)
-        # Outside, d is 0 but a slope need not be finite.
-        through = tl.where(inside, d * slope, 0.0)
+        through = d * slope
         total += through
         tl.store(grad_x + row[:, None] * width + column[None, :], through.to(grad_x.dtype.element_ty), mask=inside)
     tl.store(sums + part.to(tl.int64) * width + column, tl.sum(total, axis=0), mask=column < width)
@@ -150,7 +151,7 @@ def _operator_backward(grad: torch.Tensor, x: torch.Tensor, bias: torch.Tensor) 
             grads, matrix, bias.contiguous(), grad_x, sums, rows, width, grads.stride(0), matrix.stride(0), blocks,
             steps, ACC=accumulator(x.dtype), **config,
         )  # fmt: skip
-    return grad_x, sums.sum(0).to(bias.dtype)
+    return grad_x, add_up(sums[None], bias.dtype)[0]
 
 
 @_operator_backward.register_fake

@@ -125,13 +125,15 @@ def _forward(
     # Widths and strides come as multiples of what they are all divisible by, so that the compiler sees how far elements
     # may be moved at once: 984 is no multiple of 16, which is all it asks by itself.
     width = units * ALIGN
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    number = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    row = number.to(tl.int64)
     masked = row * 0
     if MASK != 0:
+        # Divided as 32 bits, of which there are enough: there are no more programs than that.
         masked = (
-            (row // queries // heads) * (m_entry * M_ALIGN)
-            + (row // queries % heads) * (m_head * M_ALIGN)
-            + (row % queries) * (m_query * M_ALIGN)
+            (number // queries // heads).to(tl.int64) * (m_entry * M_ALIGN)
+            + (number // queries % heads).to(tl.int64) * (m_head * M_ALIGN)
+            + (number % queries).to(tl.int64) * (m_query * M_ALIGN)
         )
     column = tl.arange(0, BLOCK)
     if ONE:
@@ -208,9 +210,10 @@ _ONE = 16384
 
 
 def _shape(width: int, kernel: str, device: torch.device) -> dict[str, Any]:
-    """Launch of a row's width: one block where the row fits."""
+    """Launch of a row's width: one block where the row fits; odd widths are those whose rows move in small pieces."""
     one = width <= _ONE
-    config: dict[str, Any] = launch("softmax", kernel, width_class(width) if one else "long", device)
+    shape_class = width_class(width) if width % 8 == 0 else f"{width_class(width)}_odd"
+    config: dict[str, Any] = launch("softmax", kernel, shape_class if one else "long", device)
     config["ONE"] = one
     if one:
         config["BLOCK"] = power_of_two(width)

@@ -87,7 +87,7 @@ def test_the_tables_serve_every_kind_of_device() -> None:
     from turbo_hydra.kernels.configurations import derive
     from turbo_hydra.kernels.device import KINDS
 
-    found = derive({"BLOCK": 1024, "num_warps": 8, "num_stages": 4}, KINDS["gfx936"])
-    assert found == {"BLOCK": 1024, "num_warps": 4, "num_stages": 2}
+    found = derive({"BLOCK": 1024, "num_warps": 8, "num_stages": 4, "STAGES": 3}, KINDS["gfx936"])
+    assert found == {"BLOCK": 1024, "num_warps": 4, "num_stages": 2, "STAGES": 2}
     assert [name for name, kind in KINDS.items() if kind.measured] == ["sm_90"]
     assert all(kind.lanes == 64 for kind in KINDS.values() if kind.name.startswith("gfx9"))
