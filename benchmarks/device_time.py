@@ -58,6 +58,18 @@ def device_time(function: Callable[[], object], repeats: int = 20, budget: float
     return Time(statistics.median(times), times[tenth], times[-1 - tenth])
 
 
+def host_time(function: Callable[[], object], repeats: int = 10) -> float:
+    """Milliseconds, as median, until a call returns to a host whose device is busy: what launching costs."""
+    times = []
+    for _ in range(repeats):
+        torch.cuda._sleep(50_000 * _CYCLES)
+        start = time.perf_counter()
+        function()
+        times.append((time.perf_counter() - start) * 1e3)
+        torch.cuda.synchronize()
+    return statistics.median(times)
+
+
 def copy_bandwidth(elements: int = 1 << 31) -> float:
     """Bytes read and written in a second by a copy on the device."""
     source = torch.randn(elements // 2, device="cuda", dtype=torch.float32).view(torch.bfloat16)

@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.device_time import Time, copy_bandwidth, device_time
+from benchmarks.device_time import Time, copy_bandwidth, device_time, host_time
 from benchmarks.kernel_cases import BF16, CASES, Case, pi05_sizes, stem
 
 Row = dict[str, Any]
@@ -111,7 +111,8 @@ def optimizer(bandwidth: float, once: bool) -> list[Row]:
             function()
             return
         case = Case(name, shape, list, function, function, bytes_each * count)
-        rows.append(row(case, "step", side, device_time(function, repeats=10), bytes_each * count, bandwidth))
+        taken = row(case, "step", side, device_time(function, repeats=10), bytes_each * count, bandwidth)
+        rows.append({**taken, "host_ms": round(host_time(function), 2)})
 
     def clip_and(step: Callable[..., None]) -> None:
         step(factor=clip_norm.clip_norm(grads, 1.0)[1])
@@ -176,7 +177,8 @@ def main() -> None:
     for item in rows:
         sys.stdout.write(
             f"{item['stem']:28} {item['what']:17} {item['side']:8} {item['median_ms']:9.3f} ms "
-            f"({item['low_ms']:.3f} to {item['high_ms']:.3f})  {item['roofline']:.2f}  {item['shape']}\n"
+            f"({item['low_ms']:.3f} to {item['high_ms']:.3f})  {item['roofline']:.2f}  {item['shape']}"
+            + (f"  (host {item['host_ms']} ms)\n" if "host_ms" in item else "\n")
         )
     if arguments.append is not None:
         known = json.loads(arguments.append.read_text(encoding="utf-8")) if arguments.append.exists() else []

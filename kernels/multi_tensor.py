@@ -30,15 +30,16 @@ class Parts(NamedTuple):
 
 def unfit(*lists: Tensors) -> str | None:
     """Why lists of tensors that go together cannot be taken in one launch, None where they can."""
+    shapes = [tensor.shape for tensor in lists[0]]
     for tensors in lists:
-        if len(tensors) != len(lists[0]):
-            return "lists of different lengths"
-    for group in zip(*lists, strict=True):
-        for tensor in group:
-            if tensor.dtype not in TYPES or tensor.layout != torch.strided or not tensor.is_contiguous():
-                return "a tensor that is not contiguous, or not floating"
-            if tensor.shape != group[0].shape or tensor.device != lists[0][0].device:
-                return "tensors that differ in shape or device"
+        if [tensor.shape for tensor in tensors] != shapes:
+            return "lists that differ in length or in their tensors' shapes"
+        if not {tensor.dtype for tensor in tensors} <= TYPES.keys():
+            return "a tensor that is not floating"
+        if {tensor.device for tensor in tensors} != {lists[0][0].device}:
+            return "tensors on different devices"
+        if any(tensor.layout != torch.strided or not tensor.is_contiguous() for tensor in tensors):
+            return "a tensor that is not contiguous"
     return None
 
 
