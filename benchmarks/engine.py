@@ -4,8 +4,9 @@
     python benchmarks/engine.py                      every table, as Markdown
     python benchmarks/engine.py --quick              the small sizes only
 
-Each size is measured in processes of its own, several times, and given as median (minimum to maximum). Costs of a call
-are ratios to a plain Python call that is timed in turn with it.
+All times are CPU times, which other processes disturb less. Each size is measured in processes of its own, several
+times, and given as median (minimum to maximum). Costs of a call are ratios to a plain Python call that is timed in turn
+with it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -20,6 +23,7 @@ import tempfile
 import time
 import timeit
 from pathlib import Path
+from typing import Any
 
 SIZES = [(10, 100), (100, 100), (100, 2000), (1000, 100), (1000, 2000), (1000, 5000), (10_000, 2000), (10_000, 5000)]
 REPEATS = 5
@@ -83,23 +87,49 @@ def measure_apply(targets: int, modules: int, name: str) -> dict[str, float]:
     return {"prepare": prepared - start, "apply": end - prepared, "total": end - start, "scan": scanned - scan}
 
 
-def plain(self: object, x: int, y: int = 1, *, flag: bool = False) -> int:
-    """The call that everything is compared with."""
+def method(self: object, x: int, y: int = 1, *, flag: bool = False) -> int:
+    """A call that everything is compared with: with a keyword parameter."""
     return x
 
 
-def measure_dispatch() -> dict[str, float]:
-    """Nanoseconds of a call, each variant timed in turn with the others."""
+def by_hand_method(self: object, x: int, y: int = 1, *, flag: bool = False) -> int:
+    """What a wrapper by hand costs."""
+    return method(self, x, y, flag=flag)
+
+
+def yes_method(self: object, x: int, y: int = 1, *, flag: bool = False) -> bool:
+    """A condition."""
+    return True
+
+
+def function(self: object, x: int, y: int = 1) -> int:
+    """A call that everything is compared with: without keyword parameters."""
+    return x
+
+
+def by_hand_function(self: object, x: int, y: int = 1) -> int:
+    """What a wrapper by hand costs."""
+    return function(self, x, y)
+
+
+def yes_function(self: object, x: int, y: int = 1) -> bool:
+    """A condition."""
+    return True
+
+
+SIGNATURES = {
+    "f(self, x, y=1)": (function, by_hand_function, yes_function),
+    "f(self, x, y=1, *, flag=False)": (method, by_hand_method, yes_method),
+}
+
+
+def measure_dispatch(name: str) -> dict[str, float]:
+    """CPU nanoseconds of a call of one signature, each variant timed in turn with the others."""
     from turbo_hydra.engine.dispatch import dispatcher
     from turbo_hydra.engine.hits import Hits
 
-    def condition(self: object, x: int, y: int = 1, *, flag: bool = False) -> bool:
-        return True
-
-    def by_hand(self: object, x: int, y: int = 1, *, flag: bool = False) -> int:
-        return plain(self, x, y, flag=flag)
-
-    variants = {
+    plain, by_hand, condition = SIGNATURES[name]
+    variants: dict[str, Any] = {
         "plain call": plain,
         "a Python wrapper that only calls": by_hand,
         "counting": dispatcher(plain, plain, hits=Hits()),
@@ -113,21 +143,22 @@ def measure_dispatch() -> dict[str, float]:
         variants["wrapt.FunctionWrapper"] = wrapt.FunctionWrapper(plain, lambda f, i, a, k: f(*a, **k))
     best = dict.fromkeys(variants, float("inf"))
     for _ in range(30):
-        for name, function in variants.items():
-            taken = timeit.timeit("function(None, 1, 2)", globals={"function": function}, number=20_000) / 20_000
-            best[name] = min(best[name], taken * 1e9)
+        for key, variant in variants.items():
+            timer = timeit.Timer("f(None, 1, 2)", globals={"f": variant}, timer=time.process_time)
+            best[key] = min(best[key], timer.timeit(20_000) / 20_000 * 1e9)
     return best
 
 
 def measure_import() -> dict[str, float]:
-    """Milliseconds that `import turbo_hydra` adds to an interpreter's start."""
+    """CPU milliseconds of an interpreter's start, and of one that imports the package."""
     result = {}
     for name, code in (("python alone", "pass"), ("import turbo_hydra", "import turbo_hydra")):
         times = []
-        for _ in range(7):
-            start = time.perf_counter()
+        for _ in range(9):
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
             subprocess.run([sys.executable, "-c", code], check=True)
-            times.append((time.perf_counter() - start) * 1e3)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            times.append((after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime) * 1e3)
         result[name] = statistics.median(times)
     return result
 
@@ -136,6 +167,9 @@ def run_apply(targets: int, modules: int) -> dict[str, float]:
     """`measure_apply` in a process of its own, on files that were there before it began."""
     with tempfile.TemporaryDirectory() as name:
         write_modules(Path(name), targets, modules)
+        for path in Path(name).iterdir():
+            # Files as old as a model's usually are: what was written since a process began is compiled to compare.
+            os.utime(path, (0, 0))
         return _child("apply", str(targets), str(modules), name)
 
 
@@ -146,8 +180,8 @@ def _child(*arguments: str) -> dict[str, float]:
     return result
 
 
-def _spread(values: list[float]) -> str:
-    return f"{statistics.median(values):.3f} ({min(values):.3f} to {max(values):.3f})"
+def _spread(values: list[float], digits: int = 3) -> str:
+    return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
 
 
 def main() -> None:
@@ -158,7 +192,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.child is not None:
         kind, *rest = arguments.child
-        measured = measure_apply(int(rest[0]), int(rest[1]), rest[2]) if kind == "apply" else measure_dispatch()
+        measured = measure_apply(int(rest[0]), int(rest[1]), rest[2]) if kind == "apply" else measure_dispatch(*rest)
         sys.stdout.write(json.dumps(measured) + "\n")
         return
     out = sys.stdout.write
@@ -167,11 +201,12 @@ def main() -> None:
         runs = [run_apply(targets, modules) for _ in range(2 if arguments.quick else REPEATS)]
         row = [_spread([run[name] for run in runs]) for name in ("prepare", "apply", "total", "scan")]
         out(f"| {targets} | {modules} | {' | '.join(row)} |\n")
-    calls = [_child("dispatch") for _ in range(2 if arguments.quick else REPEATS)]
-    out("\n| a call | ns | ratio to a plain call |\n|---|---|---|\n")
-    for name in calls[0]:
-        ratios = [run[name] / run["plain call"] for run in calls]
-        out(f"| {name} | {statistics.median(run[name] for run in calls):.0f} | {_spread(ratios)} |\n")
+    for signature in SIGNATURES:
+        calls = [_child("dispatch", signature) for _ in range(2 if arguments.quick else REPEATS)]
+        out(f"\n| a call of `{signature}` | ns | ratio to a plain call |\n|---|---|---|\n")
+        for name in calls[0]:
+            ratios = [run[name] / run["plain call"] for run in calls]
+            out(f"| {name} | {statistics.median(run[name] for run in calls):.0f} | {_spread(ratios, 2)} |\n")
     out("\n| start | ms |\n|---|---|\n")
     for name, value in measure_import().items():
         out(f"| {name} | {value:.0f} |\n")

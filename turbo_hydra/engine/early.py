@@ -43,7 +43,7 @@ def compiled_frames(site: Site) -> int:
     """How many compilations of the original Dynamo holds; 0 where no compiler is loaded."""
     frames: Any = sys.modules.get("torch._C._dynamo.eval_frame")
     entries = getattr(frames, "_debug_get_cache_entry_list", None)
-    inner, _ = unwrapped(site.raw, site.name)
-    if entries is None or not isinstance(inner, types.FunctionType):
+    if entries is None:
         return 0
-    return len(entries(inner.__code__))
+    inner, _ = unwrapped(site.raw, site.name)
+    return len(entries(inner.__code__)) if isinstance(inner, types.FunctionType) else 0
