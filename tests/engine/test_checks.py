@@ -160,3 +160,10 @@ def test_what_is_handed_to_a_check_and_back_cannot_be_changed() -> None:
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(item, name, "other")
     assert CompatibilityResult(True).reason == ""
+
+
+def test_only_versions_of_the_distribution_that_is_missing_are_named() -> None:
+    records = (record(dist="torch", version="2.9.1"), record(dist="other", version="1.0"))
+    found = check(records, live(), torch="2.14.1")
+    assert found.expected == "torch 2.9.1"
+    assert "has evidence for torch 2.9.1, found torch 2.14.1" in found.message

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 from typing import Any
 
@@ -206,3 +207,55 @@ def test_a_write_that_was_refused_needs_no_taking_back() -> None:
     with pytest.raises(RuntimeError, match="sealed"):
         made.write(site(owner, "f"), sum)
     assert made.writes == []
+
+
+def test_a_name_that_somebody_else_deleted_needs_no_deleting() -> None:
+    owner = module()
+    for undo in (lambda made: made.rollback(), lambda made: take_back({"a": made}).get("a")):
+        made = Transaction()
+        made.write(Site("owner.f", owner, "f", ABSENT, False, "function"), sum)
+        del owner.f
+        assert undo(made) == []
+        assert "f" not in vars(owner)
+
+
+def test_an_original_that_its_owner_stores_as_something_else_is_told() -> None:
+    owner = Translating()
+    dict.__setitem__(owner, "f", sum)
+    made = Transaction()
+    made.write(Site("owner.f", owner, "f", sum, True, "function"), len)
+    assert made.rollback() == ["'owner.f' could not be put back: it holds something else"]
+    assert owner["f"] == (sum,)
+
+
+def test_groups_that_are_taken_back_name_what_they_could_not_put_back_and_are_done_with() -> None:
+    owner, sticky = module(f=len), Sticky("sticky")
+    vars(sticky)["f"] = len
+    groups = {"a": Transaction(), "b": Transaction(), "nothing": Transaction()}
+    groups["a"].write(site(owner, "f"), sum)
+    groups["b"].write(site(sticky, "f"), sum)
+    told = take_back(groups)
+    assert told == {"a": [], "b": ["'owner.f' could not be put back: RuntimeError: sealed"]}
+    assert vars(owner)["f"] is len
+    vars(owner)["f"] = max
+    assert take_back(groups) == {}, "what was taken back is not taken back again"
+    assert vars(owner)["f"] is max
+
+
+def test_a_cache_is_empty_after_a_write_over_it_and_after_it_comes_back() -> None:
+    @functools.lru_cache
+    def cached(x: int) -> int:
+        return x
+
+    class Owner:
+        plain = cached
+        static = staticmethod(cached)
+
+    for name in ("plain", "static"):
+        made = Transaction()
+        cached(1)
+        made.write(Site(f"Owner.{name}", Owner, name, vars(Owner)[name], True, "lru_cache"), len)
+        assert cached.cache_info().currsize == 0
+        cached(1)
+        assert made.rollback() == []
+        assert cached.cache_info().currsize == 0
