@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`experiment=ablate_openpi`: what it runs."""
+"""`experiment=ablate_openpi`: what it runs, and the page that it writes to."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from tests.openpi_use.conftest import Train
 from turbo_hydra.launch.arguments import render
 from turbo_hydra.sweep import page
 
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = ROOT / "tests" / "openpi" / "repository"
 FULL_SIZE = ["--model.paligemma_variant", "gemma_2b", "--model.action_expert_variant", "gemma_300m"]
 
 
@@ -33,7 +35,11 @@ def test_it_composes_at_full_size_and_for_a_cpu(train: Train, tmp_path: Path, re
     assert composed["optimization"]["options"]["openpi"]["compat_fake_data"] == {"masks": "libero"}
 
 
-SMALL = Path(__file__).resolve().parents[1] / "openpi" / "repository"
+def test_the_page_that_it_names_has_the_marks_for_its_tables() -> None:
+    named = yaml.safe_load((ROOT / "conf" / "experiment" / "ablate_openpi.yaml").read_text("utf-8"))["ablation"]["page"]
+    text = (ROOT / named).read_text(encoding="utf-8")
+    assert text.count(page.BEGIN) == text.count(page.END) == 1
+    assert text.index(page.BEGIN) < text.index(page.END)
 
 
 @pytest.mark.slow
