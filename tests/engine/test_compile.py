@@ -329,6 +329,22 @@ def test_beside_a_group_that_compiles_it_is_refused(uncompilable: Lab) -> None:
     assert lab.status() == "applied"
 
 
+@pytest.mark.parametrize("why", ["blocked", "in conflict", "needs a blocked one", "off"])
+def test_a_group_that_compiles_and_is_not_applied_refuses_nobody(uncompilable: Lab, why: str) -> None:
+    lab = uncompilable
+    lab.write("wraps", "import torch\ndef compiled(original, options):\n    return torch.compile(original)\n")
+    about = About(why="a test", compiles=True)
+    needs = ("missing",) if why == "needs a blocked one" else ()
+    target = "lib.Net.nothing" if why == "blocked" else "lib.Net.forward"
+    lab.group("missing", lab.replace("lib.nothing", "new.forward"))
+    lab.group("compiling", lab.wrap(target, "wraps.compiled"), about=about, depends_on=needs)
+    lab.group("rival", lab.replace("lib.Net.forward", "new.forward"))
+    off = {"off": ("compiling", "rival"), "in conflict": ()}.get(why, ("rival",))
+    lab.apply(disable=off)
+    assert lab.status("compiling") == ("skipped" if why == "off" else "blocked")
+    assert lab.status() == "applied"
+
+
 def test_a_group_that_compiles_stands_beside_groups_that_may_be_compiled(compiled_lab: Lab) -> None:
     lab = compiled_lab
     lab.group("it", lab.replace("lib.act", "new.act"), about=About(why="a test"))

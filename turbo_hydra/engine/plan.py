@@ -181,8 +181,9 @@ def prepare(registry: Registry, selection: Selection, shadow: ShadowFactory | No
         if imports:
             _install_imports(plan)
     _look_back(plan, loaded)
-    _refuse_uncompilable(plan)
     _find_conflicts(plan)
+    _block_dependents(groups)
+    _refuse_uncompilable(plan)
     _block_dependents(groups)
     _cover(plan)
     plan.execution_order = [id for id, item in groups.items() if item.decision == "apply"]
