@@ -233,6 +233,12 @@ class Meter:
             "problem": self._problem,
         }
 
+    @_harmless
+    def flush(self) -> None:
+        """Write all steps that have ended, and wait for the device where it has not finished them."""
+        self._write(everything=True)
+        self._history.finish()
+
     def close(self) -> None:
         """Write what is left and let go of torch; may be called twice."""
         if observers.current() is not self:
