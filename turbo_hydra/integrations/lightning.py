@@ -135,9 +135,7 @@ class TurboCallback:
         """Tell the loggers for the last time, and write the report."""
         if self._folder is None:
             return
-        meter = _own_meter()
-        if meter is not None:
-            meter.close()
+        meter = _ended()
         self._log_figures(trainer, meter)
         self._write(trainer, _engine(), meter)
 
@@ -146,10 +144,7 @@ class TurboCallback:
         engine = api.current_engine()
         if self._folder is None or engine is None:
             return
-        meter = _own_meter()
-        if meter is not None:
-            meter.close()
-        self._write(trainer, engine, meter)
+        self._write(trainer, engine, _ended())
 
     # Within
 
@@ -213,6 +208,20 @@ def _own_meter() -> Meter | None:
     if observers.current() is not _Own.meter:
         _Own.meter = None
     return _Own.meter
+
+
+def _ended() -> Meter | None:
+    """The meter, with all steps in its summary; closed, if a callback has started it."""
+    from turbo_hydra.measure import observers
+
+    meter = _own_meter()
+    if meter is not None:
+        meter.close()
+        return meter
+    running = observers.current()
+    if running is not None:
+        running.flush()
+    return running
 
 
 def _made(meter: bool) -> TurboCallback:
