@@ -17,7 +17,7 @@ from .configurations import launch, width_class
 from .language import INTERPRETED, accumulates, accumulator, cdiv, jit, on, tl
 
 # Bytes of logits that are there at a time. The weight's gradient is summed over parts, so few large ones are better.
-PART = 1 << 29
+PART = 1 << 30
 
 
 def linear_cross_entropy_plain(

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from . import language
+from . import prefix_attention_hopper as hopper
 from . import prefix_attention_kernels as kernels
 from .configurations import launch
 from .language import INTERPRETED, accumulates, accumulator, cdiv, on, power_of_two
@@ -169,12 +170,23 @@ def attend(
         raise ValueError(
             f"the mask's blocks were derived for other tensors: {tuple(kinds.shape)} tiles, not {expected}"
         )
+    sizes = _sizes(query, key, "forward")
+    shape = query.shape[2], key.shape[2], kinds.shape[2]
+    means = value.mean(2, dtype=lse.dtype)
+    strides = (*_strides(out), *_mask_strides(mask))
     with on(query.device):
-        kernels.forward[(lse.shape[1], lse.shape[0])](
-            query, key, value, mask, columns, out, lse, query.shape[2], key.shape[2], kinds.shape[2],
-            *_strides(query), *_strides(key), *_strides(value), *_strides(out), *_mask_strides(mask),
-            BLOCK_N=block_keys, BOOLEAN=mask.dtype == torch.bool, SCALE=scale, **_sizes(query, key, "forward"),
-        )  # fmt: skip
+        if hopper.fits(query, key, value):
+            del sizes["ACC"], sizes["BLOCK_D"], sizes["num_stages"]
+            hopper.forward[(lse.shape[1], lse.shape[0])](
+                query, hopper.descriptor(key, block_keys), hopper.descriptor(value, block_keys), mask, columns, means,
+                out, lse, *shape, *_strides(query), *strides, BLOCK_N=block_keys, BOOLEAN=mask.dtype == torch.bool,
+                SCALE=scale, **sizes,
+            )  # fmt: skip
+        else:
+            kernels.forward[(lse.shape[1], lse.shape[0])](
+                query, key, value, mask, columns, means, out, lse, *shape, *_strides(query), *_strides(key),
+                *_strides(value), *strides, BLOCK_N=block_keys, BOOLEAN=mask.dtype == torch.bool, SCALE=scale, **sizes,
+            )  # fmt: skip
     return out, lse
 
 

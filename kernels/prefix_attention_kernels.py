@@ -39,7 +39,7 @@ def _bias(
 
 @jit
 def forward(
-    query: Any, key: Any, value: Any, mask: Any, columns: Any, out: Any, lse: Any, queries: Any, keys: Any,
+    query: Any, key: Any, value: Any, mask: Any, columns: Any, means: Any, out: Any, lse: Any, queries: Any, keys: Any,
     key_tiles: Any, qb: Any, qh: Any, qt: Any, kb: Any, kh: Any, kt: Any, vb: Any, vh: Any, vt: Any,
     ob: Any, oh: Any, ot: Any, mb: Any, mq: Any, mk: Any,
     KEY_HEADS: tl.constexpr, GROUP: tl.constexpr, TOKENS: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr,
@@ -113,15 +113,9 @@ def forward(
     sums = tl.where(live & (blind == 0), highest + tl.log2(total), float("inf"))
     tl.store(lse + (z.to(tl.int64) * tl.num_programs(0) + i) * BLOCK_M + r, sums)
     # The library's softmax of a row of equal scores: such a row attends to all keys alike, hidden ones too.
-    if tl.max(blind.to(tl.int32), 0) > 0:
-        everything = tl.zeros((BLOCK_D,), ACC)
-        for t in range(0, key_tiles):
-            at = t * BLOCK_N + n
-            there = (at < keys)[:, None] & (d < D)[None, :]
-            v = tl.load(value + (at.to(tl.int64) * vt)[:, None] + d[None, :], mask=there, other=0.0)
-            everything += tl.sum(v.to(ACC), 0)
-        mean = tl.broadcast_to((everything / keys)[None, :], (BLOCK_M, BLOCK_D))
-        tl.store(to, mean.to(out.dtype.element_ty), mask=inside & blind[:, None])
+    mean = tl.load(means + z.to(tl.int64) * D + d, mask=d < D, other=0.0)
+    mean = tl.broadcast_to(mean[None, :], (BLOCK_M, BLOCK_D))
+    tl.store(to, mean.to(out.dtype.element_ty), mask=inside & blind[:, None])
 
 
 @jit
@@ -157,7 +151,8 @@ def probabilities(
     query: Any, key: Any, mask: Any, columns: Any, lse: Any, to: Any, first: Any, queries: Any, keys: Any,
     key_tiles: Any, qb: Any, qh: Any, qt: Any, kb: Any, kh: Any, kt: Any, mb: Any, mq: Any, mk: Any,
     KEY_HEADS: tl.constexpr, GROUP: tl.constexpr, TOKENS: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BOOLEAN: tl.constexpr, SCALE: tl.constexpr, ACC: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, BOOLEAN: tl.constexpr, SCALE: tl.constexpr,
+    ACC: tl.constexpr,
 ) -> None:  # fmt: skip
     """to[row, key] = probability, for the tiles that are looked at; `first` is this part's first key/value head."""
     i = tl.program_id(0)
@@ -165,7 +160,8 @@ def probabilities(
     b = (z // KEY_HEADS).to(tl.int64)
     g = (z % KEY_HEADS).to(tl.int64)
     r = tl.arange(0, BLOCK_M)
-    n = tl.arange(0, BLOCK_N)
+    n = tl.arange(0, BLOCK_K)
+    steps: tl.constexpr = BLOCK_N // BLOCK_K
     d = tl.arange(0, BLOCK_D)
     token, head, live = _rows(i, r, queries, GROUP, TOKENS)
     row = ((g * GROUP + head) * qh + token.to(tl.int64) * qt)[:, None] + d[None, :]
@@ -180,8 +176,9 @@ def probabilities(
     whole = tl.load(columns)
     looked_at = tl.load(columns + 1)
     columns += 2
-    j = tl.load(columns) * BLOCK_N
-    for t in range(0, whole):
+    tile = tl.load(columns)
+    for t in range(0, whole * steps):
+        j = tile * BLOCK_N + (t % steps) * BLOCK_K
         if D == BLOCK_D:
             k = tl.load(key + j.to(tl.int64) * kt + k_tile)
         else:
@@ -189,10 +186,10 @@ def probabilities(
         s = tl.dot(q, tl.trans(k), input_precision="ieee", out_dtype=ACC)
         p = tl.exp2(s * (SCALE * 1.4426950408889634) - sums[:, None])
         tl.store(to + j + to_tile, p.to(to.dtype.element_ty))
-        j = tl.load(columns + t + 1) * BLOCK_N
+        tile = tl.load(columns + (t + 1) // steps)
     alike = (live & (sums == float("inf")))[:, None]
-    for t in range(whole, looked_at):
-        j = tl.load(columns + t) * BLOCK_N
+    for t in range(whole * steps, looked_at * steps):
+        j = tl.load(columns + t // steps) * BLOCK_N + (t % steps) * BLOCK_K
         at = j + n
         there = (at < keys)[:, None] & (d < D)[None, :]
         k = tl.load(key + (at.to(tl.int64) * kt)[:, None] + d[None, :], mask=there, other=0.0)
@@ -208,7 +205,7 @@ def scores(
     grad: Any, value: Any, columns: Any, deltas: Any, to: Any, first: Any, queries: Any, keys: Any, key_tiles: Any,
     gb: Any, gh: Any, gt: Any, vb: Any, vh: Any, vt: Any,
     KEY_HEADS: tl.constexpr, GROUP: tl.constexpr, TOKENS: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SCALE: tl.constexpr, ACC: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SCALE: tl.constexpr, ACC: tl.constexpr,
 ) -> None:  # fmt: skip
     """Gradient of the products of queries and keys, written over the probabilities."""
     i = tl.program_id(0)
@@ -216,7 +213,8 @@ def scores(
     b = (z // KEY_HEADS).to(tl.int64)
     g = (z % KEY_HEADS).to(tl.int64)
     r = tl.arange(0, BLOCK_M)
-    n = tl.arange(0, BLOCK_N)
+    n = tl.arange(0, BLOCK_K)
+    steps: tl.constexpr = BLOCK_N // BLOCK_K
     d = tl.arange(0, BLOCK_D)
     token, head, live = _rows(i, r, queries, GROUP, TOKENS)
     row = ((g * GROUP + head) * gh + token.to(tl.int64) * gt)[:, None] + d[None, :]
@@ -229,14 +227,15 @@ def scores(
     columns += (z.to(tl.int64) * tl.num_programs(0) + i) * (key_tiles + 3)
     looked_at = tl.load(columns + 1)
     columns += 2
-    j = tl.load(columns) * BLOCK_N
-    for t in range(0, looked_at):
+    tile = tl.load(columns)
+    for t in range(0, looked_at * steps):
+        j = tile * BLOCK_N + (t % steps) * BLOCK_K
         there = (j + n < keys)[:, None] & (d < D)[None, :]
         v = tl.load(value + j.to(tl.int64) * vt + v_tile, mask=there, other=0.0)
         p = tl.load(to + j + to_tile).to(ACC)
         dp = tl.dot(do, tl.trans(v), input_precision="ieee", out_dtype=ACC)
         tl.store(to + j + to_tile, (p * (dp - change[:, None]) * SCALE).to(to.dtype.element_ty))
-        j = tl.load(columns + t + 1) * BLOCK_N
+        tile = tl.load(columns + (t + 1) // steps)
 
 
 @jit

@@ -77,6 +77,20 @@ def test_no_further_from_the_exact_result_than_the_library(dtype: torch.dtype, d
     hold(inputs(draw, (2, 4, 1, length, length, 16), dtype), torch.where(seen, 0.0, HIDE))
 
 
+@pytest.mark.parametrize("sizes", [(2, 8, 1, 256), (1, 6, 2, 128), (1, 2, 2, 64)], ids=str)
+def test_head_sizes_that_an_sm_90_has_a_kernel_of_its_own_for(
+    sizes: tuple[int, int, int, int], draw: torch.Generator
+) -> None:
+    batch, heads, key_heads, width = sizes
+    length = 12 * LONG * LONG
+    seen = prefix_mask(batch, length - 3, 3, draw.device)
+    tensors = inputs(draw, (batch, heads, key_heads, length, length, width), torch.bfloat16)
+    hold(tensors, torch.where(seen, 0.0, HIDE))
+    query, key, value = tensors
+    found, expected = (f(query, key, value, seen, 0.125) for f in (prefix_attention, prefix_attention_plain))
+    torch.testing.assert_close(found, expected, rtol=3e-2, atol=3e-2)
+
+
 @pytest.mark.parametrize(
     "shape", [(1, 1, 1, 1, 1, 1), (1, 6, 2, 7, 19, 3), (1, 3, 3, 18, 5, 40), (1, 16, 1, 2, 17, 256)], ids=str
 )
