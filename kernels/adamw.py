@@ -113,8 +113,15 @@ def adamw(
     decay = 1 - lr * weight_decay
     size = lr / (1 - beta1**step)
     root = (1 - beta2**step) ** -0.5
+    settings = (decay, beta1, beta2, size, root, eps, maximize, seed)
     with torch.no_grad():
-        _operator(params, grads, exp_avgs, exp_avg_sqs, factor, decay, beta1, beta2, size, root, eps, maximize, seed)
+        if torch.compiler.is_compiling():
+            _operator(params, grads, exp_avgs, exp_avg_sqs, factor, *settings)
+            return
+        # To hand the operator thousands of tensors costs the host more than the launch does.
+        _run(params, grads, exp_avgs, exp_avg_sqs, factor, *settings)
+        for written in (params, exp_avgs, exp_avg_sqs):
+            torch.autograd.graph.increment_version(written)
 
 
 @jit
@@ -245,6 +252,40 @@ def _step(
             )  # fmt: skip
 
 
+def _run(
+    params: Sequence[torch.Tensor],
+    grads: Sequence[torch.Tensor],
+    exp_avgs: Sequence[torch.Tensor],
+    exp_avg_sqs: Sequence[torch.Tensor],
+    factor: MaybeTensor,
+    decay: float,
+    beta1: float,
+    beta2: float,
+    size: float,
+    root: float,
+    eps: float,
+    maximize: bool,
+    seed: int | None,
+) -> None:
+    device = params[0].device
+    for dtypes, lists in multi_tensor.by_dtype(params, grads, exp_avgs, exp_avg_sqs):
+        at_random = seed is not None and dtypes[0] == torch.bfloat16
+        config = launch("adamw", "step", "16_bit_state" if dtypes[2].itemsize == 2 else "default", device)
+        plan = multi_tensor.parts(multi_tensor.sizes(lists[0]), config["CHUNK"], device)
+        if plan.programs == 0:
+            continue
+        addresses, aligned = multi_tensor.ADDRESSES.get(("adamw", dtypes), lists)
+        with on(device):
+            _step[(plan.programs,)](
+                addresses, len(lists[0]), plan.tensors, plan.starts, plan.sizes,
+                addresses if factor is None else factor,
+                (seed or 0) & 0x7FFFFFFF, -1.0 if maximize else 1.0, decay, 1 - beta1, beta2, 1 - beta2, size, root,
+                eps,
+                **dict(zip("PGMV", map(multi_tensor.element, dtypes), strict=True)), FACTOR=factor is not None,
+                AT_RANDOM=at_random, ALIGNED=aligned, **config,
+            )  # fmt: skip
+
+
 @torch.library.custom_op("turbo_hydra::adamw", mutates_args=("params", "exp_avgs", "exp_avg_sqs"))
 def _operator(
     params: Sequence[torch.Tensor],
@@ -261,25 +302,9 @@ def _operator(
     maximize: bool,
     seed: int | None,
 ) -> None:
-    groups: dict[tuple[torch.dtype, ...], list[tuple[torch.Tensor, ...]]] = {}
-    for together in zip(params, grads, exp_avgs, exp_avg_sqs, strict=True):
-        groups.setdefault(tuple(item.dtype for item in together), []).append(together)
-    device = params[0].device
-    for dtypes, group in groups.items():
-        at_random = seed is not None and dtypes[0] == torch.bfloat16
-        config = launch("adamw", "step", "16_bit_state" if dtypes[2].itemsize == 2 else "default", device)
-        plan = multi_tensor.parts(tuple(item[0].numel() for item in group), config["CHUNK"], device)
-        if plan.programs == 0:
-            continue
-        addresses, aligned = multi_tensor.ADDRESSES.get(("adamw", dtypes), list(zip(*group, strict=True)))
-        with on(device):
-            _step[(plan.programs,)](
-                addresses, len(group), plan.tensors, plan.starts, plan.sizes, addresses if factor is None else factor,
-                (seed or 0) & 0x7FFFFFFF, -1.0 if maximize else 1.0, decay, 1 - beta1, beta2, 1 - beta2, size, root,
-                eps,
-                **dict(zip("PGMV", map(multi_tensor.element, dtypes), strict=True)), FACTOR=factor is not None,
-                AT_RANDOM=at_random, ALIGNED=aligned, **config,
-            )  # fmt: skip
+    _run(
+        params, grads, exp_avgs, exp_avg_sqs, factor, decay, beta1, beta2, size, root, eps, maximize, seed
+    )  # fmt: skip
 
 
 @_operator.register_fake

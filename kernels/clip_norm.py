@@ -58,7 +58,9 @@ def clip_norm(tensors: Sequence[torch.Tensor], max_norm: float) -> tuple[torch.T
     """
     if unfit(tensors) is not None:
         return clip_norm_plain(tensors, max_norm)
-    result: tuple[torch.Tensor, torch.Tensor] = _operator(tensors, max_norm)
+    # The operator is what a compiled graph holds; to hand it hundreds of tensors costs more than the launches.
+    run = _operator if torch.compiler.is_compiling() else _run
+    result: tuple[torch.Tensor, torch.Tensor] = run(tensors, max_norm)
     return result
 
 
@@ -107,25 +109,21 @@ def _finish(sums: Any, count: Any, norm: Any, factor: Any, max_norm: Any, eps: A
     tl.store(factor, tl.where(wanted > 1.0, 1.0, wanted))
 
 
-@torch.library.custom_op("turbo_hydra::clip_norm", mutates_args=())
-def _operator(tensors: Sequence[torch.Tensor], max_norm: float) -> tuple[torch.Tensor, torch.Tensor]:
+def _run(tensors: Sequence[torch.Tensor], max_norm: float) -> tuple[torch.Tensor, torch.Tensor]:
     device = tensors[0].device
     norm, factor = (torch.empty((), dtype=torch.float32, device=device) for _ in range(2))
     config = launch("clip_norm", "squares", "default", device)
-    groups: dict[torch.dtype, list[torch.Tensor]] = {}
-    for tensor in tensors:
-        groups.setdefault(tensor.dtype, []).append(tensor)
     plans = [
-        (dtype, group, multi_tensor.parts(tuple(item.numel() for item in group), config["CHUNK"], device))
-        for dtype, group in groups.items()
+        (dtype, lists, multi_tensor.parts(multi_tensor.sizes(lists[0]), config["CHUNK"], device))
+        for (dtype,), lists in multi_tensor.by_dtype(tensors)
     ]
     count = sum(plan.programs for _, _, plan in plans)
     sums = torch.empty(count, dtype=torch.float32, device=device)
     begin = 0
     with on(device):
-        for dtype, group, plan in plans:
+        for dtype, lists, plan in plans:
             if plan.programs:
-                addresses, aligned = multi_tensor.ADDRESSES.get(("clip_norm", dtype), [group])
+                addresses, aligned = multi_tensor.ADDRESSES.get(("clip_norm", dtype), lists)
                 _squares[(plan.programs,)](
                     addresses, plan.tensors, plan.starts, plan.sizes, sums[begin:],
                     ELEMENT=multi_tensor.element(dtype), ALIGNED=aligned, **config,
@@ -133,6 +131,11 @@ def _operator(tensors: Sequence[torch.Tensor], max_norm: float) -> tuple[torch.T
                 begin += plan.programs
         _finish[(1,)](sums, count, norm, factor, max_norm, EPS, BLOCK=1024)
     return norm, factor
+
+
+@torch.library.custom_op("turbo_hydra::clip_norm", mutates_args=())
+def _operator(tensors: Sequence[torch.Tensor], max_norm: float) -> tuple[torch.Tensor, torch.Tensor]:
+    return _run(tensors, max_norm)
 
 
 @_operator.register_fake

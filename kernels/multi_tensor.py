@@ -36,11 +36,27 @@ def unfit(*lists: Tensors) -> str | None:
             return "lists that differ in length or in their tensors' shapes"
         if not {tensor.dtype for tensor in tensors} <= TYPES.keys():
             return "a tensor that is not floating"
-        if {tensor.device for tensor in tensors} != {lists[0][0].device}:
+        if {tensor.get_device() for tensor in tensors} != {lists[0][0].get_device()}:
             return "tensors on different devices"
         if any(tensor.layout != torch.strided or not tensor.is_contiguous() for tensor in tensors):
             return "a tensor that is not contiguous"
     return None
+
+
+def by_dtype(*lists: Tensors) -> list[tuple[tuple[torch.dtype, ...], list[Tensors]]]:
+    """The lists in parts of which each list has one dtype: mostly one part, the lists as they are."""
+    kinds = [{tensor.dtype for tensor in tensors} for tensors in lists]
+    if all(len(kind) == 1 for kind in kinds):
+        return [(tuple(kind.pop() for kind in kinds), list(lists))]
+    found: dict[tuple[torch.dtype, ...], list[tuple[torch.Tensor, ...]]] = {}
+    for together in zip(*lists, strict=True):
+        found.setdefault(tuple(tensor.dtype for tensor in together), []).append(together)
+    return [(dtypes, list(zip(*group, strict=True))) for dtypes, group in found.items()]
+
+
+def sizes(tensors: Tensors) -> tuple[int, ...]:
+    """Elements of each."""
+    return tuple(tensor.numel() for tensor in tensors)
 
 
 def element(dtype: torch.dtype) -> Any:

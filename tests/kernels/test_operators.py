@@ -12,7 +12,6 @@ import torch
 from tests.kernels.closeness import Function, copies, normal, outputs_and_gradients
 from turbo_hydra.kernels import ada_rms_norm, adamw, clip_norm, gated, geglu, gelu_tanh_bias, rms_norm, rope, softmax
 
-HYPER = {"lr": 0.01, "beta1": 0.9, "beta2": 0.95, "weight_decay": 0.1, "eps": 1e-8}
 Draw = torch.Generator
 
 
@@ -69,6 +68,23 @@ def _operators(draw: Draw) -> dict[str, tuple[Any, tuple[Any, ...]]]:
         "clip_norm": (clip_norm._operator, ([x.detach(), gate.detach()], 1.0)),
         "adamw": (adamw._operator, (*lists, *settings)),
     }
+
+
+def test_lists_of_tensors_are_written_in_a_compiled_graph_too(draw: torch.Generator) -> None:
+    lists = [[normal(draw, 5).detach() for _ in range(2)] for _ in range(3)]
+    lists.append([torch.ones(5, device=draw.device) for _ in range(2)])
+    others = [[item.clone() for item in items] for items in lists]
+
+    def step(params: Any, grads: Any, first: Any, second: Any) -> torch.Tensor:
+        norm, factor = clip_norm.clip_norm(grads, 1.0)
+        adamw.adamw(
+            params, grads, first, second, 3, lr=0.01, beta1=0.9, beta2=0.95, weight_decay=0.1, eps=1e-8, factor=factor
+        )
+        return norm
+
+    torch._dynamo.reset()
+    found = torch.compile(step, fullgraph=True, backend="aot_eager")(*lists)
+    torch.testing.assert_close((found, lists), (step(*others), others))
 
 
 OPERATORS = ["gated", "gelu_tanh_bias", "ada_rms_norm", "ada_rms_norm without", "rope", "softmax", "clip_norm", "adamw"]

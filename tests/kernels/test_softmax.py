@@ -120,7 +120,7 @@ def test_any_shape_and_stride(
 def test_gradients_by_differences(draw: torch.Generator) -> None:
     scores = normal(draw, 1, 2, 2, 5, dtype=torch.float64)
     mask = normal(draw, 1, 1, 2, 5, dtype=torch.float64).detach()
-    assert torch.autograd.gradcheck(lambda x: softmax(x, mask, 0.5), (scores,))
+    assert torch.autograd.gradcheck(lambda x: softmax(x, mask, 0.5), (scores,), fast_mode=True)
 
 
 def test_refused_inputs_take_the_plain_path(draw: torch.Generator) -> None:
