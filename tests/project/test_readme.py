@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -48,11 +49,16 @@ def test_each_file_that_readme_links_to_exists(project_root: Path) -> None:
 
 
 @pytest.mark.parametrize("block", blocks("python", README.read_text(encoding="utf-8")))
-def test_the_python_works(block: str, project_root: Path) -> None:
+def test_the_python_works(block: str, project_root: Path, tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": str(project_root / "examples" / "tiny_vla")}
-    ran = subprocess.run([sys.executable, "-c", block], env=env, capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", block], env=env, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert ran.returncode == 0, ran.stderr
-    assert "'blocked': 0, 'failed': 0" in ran.stdout
+    assert ("'blocked': 0, 'failed': 0" in ran.stdout) == ("print(report.summary)" in block)
+    told = [json.loads(path.read_text("utf-8")) for path in tmp_path.rglob("turbo/report.json")]
+    assert [(report["summary"]["blocked"], report["steps"]["count"] > 0) for report in told] == [(0, True)] * len(told)
+    assert bool(told) == ("integrations.lightning" in block)
 
 
 @pytest.mark.slow
