@@ -51,9 +51,11 @@ def launch(stem: str, kernel: str, shape_class: str, device: torch.device) -> _L
 @cache
 def _launch(stem: str, kernel: str, shape_class: str, kind: DeviceKind) -> _Launch:
     kinds = table(stem)
-    classes = kinds.get(kind.name, kinds[BASE])["kernels"][kernel]
+    # Where one vendor's devices need other tiles, and not only other warps, a file has an entry for the vendor.
+    own = kinds.get(kind.name) or kinds.get(kind.vendor)
+    classes = (own or kinds[BASE])["kernels"][kernel]
     found: _Launch = classes.get(shape_class, classes["default"])
-    return found if kind.name in kinds else derive(found, kind)
+    return found if own else derive(found, kind)
 
 
 def derive(found: _Launch, kind: DeviceKind) -> _Launch:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run by test_compiles in a process of its own: `python compiling.py sm_90 STEM...`.
 
-Calls the kernels with tensors on the CPU and lets triton compile each launch for a device that is not there, and not run
-it. Prints what was compiled, as JSON: the kernel's name, bytes of shared memory, and its assembly where that is text.
+Calls the kernels with tensors on the CPU and lets triton compile each launch for a device that is not there, and not
+run it. Prints what was compiled, as JSON: the kernel's name, bytes of shared memory, and its assembly.
 """
 
 from __future__ import annotations
@@ -121,9 +121,53 @@ def adamw() -> None:
             adamw(lists[0], lists[1], lists[2], lists[3], 1, factor=torch.ones(()), seed=seed, **hyper)
 
 
+def prefix_attention() -> None:
+    from turbo_hydra.kernels import configurations, prefix_attention_hopper
+    from turbo_hydra.kernels.prefix_attention import prefix_attention
+
+    # Once with the kernel that an sm_90 has, once with the one for all devices.
+    known = vars(prefix_attention_hopper)
+    for kind in (vars(configurations)["device_kind"], known["device_kind"]):
+        known["device_kind"] = kind
+        for width in (256, 64):
+            query, key = leaf(1, 8, 33, width), leaf(1, 1, 33, width)
+            backward(prefix_attention(query, key, key, torch.zeros(1, 1, 33, 33)))
+
+
+def msda() -> None:
+    from turbo_hydra.kernels.msda import msda
+
+    for dtype, deterministic in ((torch.float32, False), (torch.float32, True), (BF16, False)):
+        value, locations = leaf(1, 20, 8, 32, dtype=dtype), leaf(1, 6, 8, 2, 4, 2, dtype=torch.float32)
+        weights = leaf(1, 6, 8, 2, 4, dtype=torch.float32)
+        shapes, starts = torch.tensor([[2, 5], [5, 2]]), torch.tensor([0, 10])
+        backward(msda(value, shapes, starts, locations, weights, deterministic))
+
+
+def linear_cross_entropy() -> None:
+    from turbo_hydra.kernels.linear_cross_entropy import linear_cross_entropy
+
+    for smoothing in (0.0, 0.1):
+        target = torch.zeros(4, dtype=torch.int64)
+        backward(linear_cross_entropy(leaf(4, 8), leaf(32, 8), target, label_smoothing=smoothing))
+
+
 CALLS: dict[str, Callable[[], None]] = {
     call.__name__: call
-    for call in (geglu, swiglu, gelu_tanh_bias, rms_norm, ada_rms_norm, rope, softmax, clip_norm, adamw)
+    for call in (
+        geglu,
+        swiglu,
+        gelu_tanh_bias,
+        rms_norm,
+        ada_rms_norm,
+        rope,
+        softmax,
+        clip_norm,
+        adamw,
+        prefix_attention,
+        msda,
+        linear_cross_entropy,
+    )
 }
 
 
