@@ -75,3 +75,9 @@ def copy_bandwidth(elements: int = 1 << 31) -> float:
     source = torch.randn(elements // 2, device="cuda", dtype=torch.float32).view(torch.bfloat16)
     target = torch.empty_like(source)
     return 2 * 2 * elements / (device_time(lambda: target.copy_(source)).median * 1e-3)
+
+
+def matrix_rate(size: int = 8192) -> float:
+    """Operations in a second of a large product of bf16 matrices."""
+    left, right = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    return 2 * size**3 / (device_time(lambda: left @ right).median * 1e-3)

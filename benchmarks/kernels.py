@@ -4,8 +4,8 @@
     python -m benchmarks.kernels [--only WORD ...] [--append FILE --commit SHA] [--once]
 
 Times are the device's (see `benchmarks/device_time.py`). A row's `roofline` is the time in which a copy moves the
-row's compulsory bytes, each input and each output once, over the time taken; the copy's bandwidth is measured in the
-same run.
+row's compulsory bytes, each input and each output once, over the time taken; or, where a row's products of matrices
+take longer, the time of a large product with as many operations. Both rates are measured in the same run.
 `--once` calls everything once and measures nothing: it fills the caches of compiled code.
 """
 
@@ -17,6 +17,7 @@ import json
 import math
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -24,10 +25,19 @@ from typing import Any
 
 import torch
 
-from benchmarks.device_time import Time, copy_bandwidth, device_time, host_time
+from benchmarks import matrix_cases
+from benchmarks.device_time import Time, copy_bandwidth, device_time, host_time, matrix_rate
 from benchmarks.kernel_cases import BF16, CASES, Case, pi05_sizes, stem
 
 Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What the device can do: bytes that a copy moves, and operations of a large product, in a second."""
+
+    copy: float
+    matrix: float
 
 
 def both_ways(function: Callable[..., Any], leaves: list[torch.Tensor]) -> tuple[Callable[[], Any], Callable[[], Any]]:
@@ -61,16 +71,17 @@ def sides(case: Case) -> dict[str, Callable[..., Any]]:
     return found
 
 
-def row(case: Case, what: str, side: str, taken: Time, count: int, bandwidth: float) -> Row:
+def row(case: Case, what: str, side: str, taken: Time, count: int, rates: Rates, work: int = 0) -> Row:
     """A row of the results; times in milliseconds."""
+    floor = max(count / rates.copy, work / rates.matrix)
     return {
         "stem": case.stem, "shape": case.shape, "what": what, "side": side, "bytes": count,
         "median_ms": round(taken.median, 4), "low_ms": round(taken.low, 4), "high_ms": round(taken.high, 4),
-        "roofline": round(count / bandwidth / (taken.median * 1e-3), 3),
+        "roofline": round(floor / (taken.median * 1e-3), 3),
     }  # fmt: skip
 
 
-def measure(case: Case, bandwidth: float, once: bool) -> list[Row]:
+def measure(case: Case, rates: Rates, once: bool) -> list[Row]:
     """All sides of a case, forward and with its backward."""
     rows = []
     for side, function in sides(case).items():
@@ -80,15 +91,16 @@ def measure(case: Case, bandwidth: float, once: bool) -> list[Row]:
             if once:
                 backward()
                 continue
-            rows.append(row(case, "forward", side, device_time(forward), case.forward_bytes, bandwidth))
-            total = case.forward_bytes + case.backward_bytes
-            rows.append(row(case, "forward+backward", side, device_time(backward), total, bandwidth))
+            first = device_time(forward)
+            rows.append(row(case, "forward", side, first, case.forward_bytes, rates, case.forward_work))
+            total, work = case.forward_bytes + case.backward_bytes, case.forward_work + case.backward_work
+            rows.append(row(case, "forward+backward", side, device_time(backward), total, rates, work))
         except Exception as error:  # one side that fails must not take the others' results along
             sys.stderr.write(f"{case.name}, {side}: {type(error).__name__}: {str(error)[:300]}\n")
     return rows
 
 
-def optimizer(bandwidth: float, once: bool) -> list[Row]:
+def optimizer(rates: Rates, once: bool) -> list[Row]:
     """Clip and AdamW over PI0.5's parameters: states of 16 and of 32 bits, each apart and one handed to the other."""
     adamw, clip_norm = stem("adamw"), stem("clip_norm")
     sizes = pi05_sizes()
@@ -111,7 +123,7 @@ def optimizer(bandwidth: float, once: bool) -> list[Row]:
             function()
             return
         case = Case(name, shape, list, function, function, bytes_each * count)
-        taken = row(case, "step", side, device_time(function, repeats=10), bytes_each * count, bandwidth)
+        taken = row(case, "step", side, device_time(function, repeats=10), bytes_each * count, rates)
         rows.append({**taken, "host_ms": round(host_time(function), 2)})
 
     def clip_and(step: Callable[..., None]) -> None:
@@ -160,19 +172,20 @@ def main() -> None:
     parser.add_argument("--commit", default="unknown", help="what was measured")
     parser.add_argument("--once", action="store_true")
     arguments = parser.parse_args()
-    bandwidth = math.inf if arguments.once else copy_bandwidth()
+    rates = Rates(math.inf, math.inf) if arguments.once else Rates(copy_bandwidth(), matrix_rate())
     run = {
         **versions(), "commit": arguments.commit, "date": datetime.date.today().isoformat(),
-        "copy_gb_s": round(bandwidth / 1e9) if math.isfinite(bandwidth) else None,
+        "copy_gb_s": None if arguments.once else round(rates.copy / 1e9),
+        "matrix_tflop_s": None if arguments.once else round(rates.matrix / 1e12),
     }  # fmt: skip
     rows: list[Row] = []
-    for cases in CASES:
+    for cases in (*CASES, *matrix_cases.CASES):
         for case in cases():
             if not arguments.only or any(word in case.name for word in arguments.only):
-                rows += measure(case, bandwidth, arguments.once)
+                rows += measure(case, rates, arguments.once)
                 torch.cuda.empty_cache()
     if not arguments.only or "optimizer" in arguments.only:
-        rows += optimizer(bandwidth, arguments.once)
+        rows += optimizer(rates, arguments.once)
     sys.stdout.write(f"{run}\n")
     for item in rows:
         sys.stdout.write(
