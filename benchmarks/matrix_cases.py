@@ -105,7 +105,7 @@ def msda() -> list[Case]:
             value: torch.Tensor, sizes: torch.Tensor, starts: torch.Tensor, locations: torch.Tensor,
             weights: torch.Tensor, maps: tuple[tuple[int, int], ...] = maps,
         ) -> torch.Tensor:  # fmt: skip
-            # From the host, so that the library's path does not wait for the device, as it does when it reads them there.
+            # From the host: the library's path waits for the device where it reads them there.
             known = torch.tensor(maps)
             out: torch.Tensor = module.msda_plain(
                 value, known, known.prod(1).cumsum(0) - known.prod(1), locations, weights
