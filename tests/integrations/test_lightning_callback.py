@@ -153,6 +153,29 @@ def test_any_logger_gets_decisions_figures_and_hits(policy: Policy, apply: Apply
     assert {"turbo_hydra/hits/torch.fused_adamw", "turbo_hydra/peak_memory_gib"} <= set(events.Tags()["scalars"])
 
 
+def test_tensorboard_shows_the_scripts_own_hyperparameters_too(policy: Policy, apply: Apply, tmp_path: Path) -> None:
+    class Told(Module):
+        __module__ = "__main__"
+
+        def __init__(self, block: nn.Module, width: int = 5) -> None:
+            super().__init__(block)
+            self.save_hyperparameters("width")
+
+    apply()
+    logger = TensorBoardLogger(tmp_path)
+    fitted(policy, tmp_path, TurboCallback(), kind=Told, logger=logger)
+    reading: Any = importlib.import_module("tensorboard.backend.event_processing.event_file_loader")
+    data: Any = importlib.import_module("tensorboard.plugins.hparams.plugin_data_pb2")
+    (file,) = Path(logger.log_dir).glob("events*")
+    sessions = [
+        data.HParamsPluginData.FromString(value.metadata.plugin_data.content).session_start_info.hparams
+        for event in reading.EventFileLoader(str(file)).Load()
+        for value in event.summary.value
+        if value.tag == "_hparams_/session_start_info"
+    ]
+    assert {"width", "turbo_hydra/torch.fused_adamw"} <= set(sessions[0]), "the first is the one that is shown"
+
+
 def test_the_report_goes_into_the_first_loggers_folder(policy: Policy, apply: Apply, tmp_path: Path) -> None:
     apply()
     logger = CSVLogger(tmp_path / "runs", name="mine", version=3)

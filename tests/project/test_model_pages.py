@@ -50,7 +50,7 @@ def test_the_support_list_has_a_row_for_each_model() -> None:
 
 def test_each_model_with_groups_has_a_page() -> None:
     with_groups = set(MODELS) & set(OptimizationConfigCatalog().names())
-    assert {path.stem for path in PAGES.glob("*.md")} - {"README"} == with_groups
+    assert {path.stem for path in PAGES.glob("*.md")} - {"README", "common"} == with_groups
 
 
 @pytest.mark.parametrize("page", sorted(PAGES.glob("*.md")), ids=lambda path: path.stem)
@@ -62,10 +62,12 @@ def test_links_of_the_pages_lead_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("model", sorted(path.stem for path in PAGES.glob("*.md") if path.stem != "README"))
 def test_a_page_tells_each_group_of_the_model_as_its_catalog_does(model: str) -> None:
     configs = OptimizationConfigCatalog()
-    config = configs.load(configs.model_path(model))
+    # Groups of the page that is no model's: those of the catalog `torch`.
+    common = model == "common"
+    config = configs.load(configs.common_path() if common else configs.model_path(model))
     declared = load_catalogs(config).groups
     told = rows(PAGES / f"{model}.md")
-    own = {id for id in declared if id.startswith(f"{model}.")}
+    own = {id for id in declared if id.startswith("torch." if common else f"{model}.")}
     assert own <= set(told) <= set(declared)
     for id, cells in told.items():
         about = declared[id].about

@@ -96,8 +96,9 @@ class TurboCallback:
         if self._start_meter:
             self._begin_metering(trainer)
         decisions = {f"{_PREFIX}/{entry['group']}": entry["status"] for entry in _groups(engine)}
+        # Lightning tells the script's own after this hook, and TensorBoard shows the first that it is told: all together.
         for logger in trainer.loggers:
-            logger.log_hyperparams(decisions)
+            logger.log_hyperparams({**_hyperparameters(pl_module), **_hyperparameters(trainer.datamodule), **decisions})
         self._write(trainer, engine)
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
@@ -253,6 +254,13 @@ def _say(engine: Engine, problems: Iterable[str]) -> None:
 
 def _groups(engine: Engine) -> list[dict[str, Any]]:
     return [entry for entry in engine.report.execution if not entry["observer"]]
+
+
+def _hyperparameters(part: Any) -> dict[str, Any]:
+    """What Lightning itself tells loggers of a module or a data module."""
+    if part is None or not getattr(part, "_log_hyperparams", False):
+        return {}
+    return {name: value for name, value in part.hparams_initial.items() if name != "_class_path"}
 
 
 def _log_folder(trainer: Any) -> Path:
