@@ -96,7 +96,7 @@ class TurboCallback:
         if self._start_meter:
             self._begin_metering(trainer)
         decisions = {f"{_PREFIX}/{entry['group']}": entry["status"] for entry in _groups(engine)}
-        # Lightning tells the script's own after this hook, and TensorBoard shows the first that it is told: all together.
+        # Lightning tells the script's own after this hook, and TensorBoard shows the first that it is told.
         for logger in trainer.loggers:
             logger.log_hyperparams({**_hyperparameters(pl_module), **_hyperparameters(trainer.datamodule), **decisions})
         self._write(trainer, engine)
