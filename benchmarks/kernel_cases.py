@@ -36,6 +36,8 @@ class Case:
         Gives Liger-Kernel's function, which takes the leaves; imported when it is called.
     forward_bytes, backward_bytes : int
         Compulsory: each input and each output once. No backward where `backward_bytes` is 0.
+    others : dict
+        More sides by name; take the leaves.
     forward_work, backward_work : int
         Operations of the matrix units, each product counted once; 0 where memory is the limit.
     tunes : tuple of (stem, kernel, shape class)
@@ -54,6 +56,7 @@ class Case:
     liger: Callable[[], Function] | None = None
     tunes: tuple[tuple[str, str, str], ...] = field(default=())
     compiled: bool = True
+    others: dict[str, Function] = field(default_factory=dict)
     forward_work: int = 0
     backward_work: int = 0
 

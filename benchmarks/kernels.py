@@ -59,7 +59,7 @@ def both_ways(function: Callable[..., Any], leaves: list[torch.Tensor]) -> tuple
 
 def sides(case: Case) -> dict[str, Callable[..., Any]]:
     """Functions to measure, by name."""
-    found: dict[str, Callable[..., Any]] = {"kernel": case.kernel, "eager": case.eager}
+    found: dict[str, Callable[..., Any]] = {"kernel": case.kernel, "eager": case.eager, **case.others}
     if case.compiled:
         torch._dynamo.reset()
         found["compile"] = torch.compile(case.eager, dynamic=False)

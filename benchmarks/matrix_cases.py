@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch.nn import functional
 
 from benchmarks.kernel_cases import Case, leaves, stem
 
@@ -68,12 +69,21 @@ def prefix_attention() -> list[Case]:
             out: torch.Tensor = module.prefix_attention_plain(query, key, value, mask, _SIZE**-0.5)
             return out if real is None else out * real
 
+        def sdpa(
+            query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, kinds: torch.Tensor,
+            columns: torch.Tensor, real: torch.Tensor | None = None,
+        ) -> torch.Tensor:  # fmt: skip
+            key, value = (tensor.expand(-1, _HEADS, -1, -1) for tensor in (key, value))
+            out = functional.scaled_dot_product_attention(query, key, value, mask.to(query.dtype))
+            return out if real is None else out * real
+
         tokens = 2 * _BATCH * length * _SIZE
         work = 2 * _BATCH * _HEADS * length**2 * _SIZE
         cases.append(
             Case(
                 "prefix_attention", f"[32, 8 over 1, {length}, 256] bf16, {cameras} cameras", inputs, kernel, eager,
-                (2 * _HEADS + 2) * tokens, (4 * _HEADS + 4) * tokens, forward_work=2 * work, backward_work=5 * work,
+                (2 * _HEADS + 2) * tokens, (4 * _HEADS + 4) * tokens, others={"sdpa": sdpa}, forward_work=2 * work,
+                backward_work=5 * work,
             )
         )  # fmt: skip
 
