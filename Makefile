@@ -46,6 +46,7 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	cd examples/tiny_vla && ../../$(BIN)/mypy --config-file= --disallow-untyped-defs train.py evaluate.py tiny_vla
+	cd examples/lightning_tiny_vla && MYPYPATH=../tiny_vla:../.. ../../$(BIN)/mypy --config-file= --disallow-untyped-defs --follow-imports=silent --explicit-package-bases fit.py policy.py
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

@@ -26,15 +26,20 @@ from turbo_hydra.integrations import lightning_checks as checks
 from turbo_hydra.integrations.lightning_cli import trainer_settings, turbo_cli
 
 if TYPE_CHECKING:
+    # For the type checker; an instance gets the classes of the copies of Lightning that are loaded.
+    from lightning.pytorch import Callback as _Callback
+
     from turbo_hydra.engine.apply import Engine
     from turbo_hydra.measure.meter import Meter
+else:
+    _Callback = object
 
 __all__ = ["TurboCallback", "trainer_settings", "turbo_cli"]
 _log = logging.getLogger("turbo_hydra")
 _PREFIX = "turbo_hydra"
 
 
-class TurboCallback:
+class TurboCallback(_Callback):
     """Tells the Trainer's loggers what was applied, what a step costs and what was used.
 
     Decisions go to every logger as hyperparameters, the meter's figures and the hits as metrics, every
