@@ -119,18 +119,6 @@ def find_under_imports(members: Sequence[PreparedMember], needed: Mapping[str, f
     return found
 
 
-def mark_shared(members: Sequence[PreparedMember]) -> None:
-    """Let members that repeat a declaration of an earlier group name that group."""
-    first: dict[tuple[Any, ...], str] = {}
-    for prepared in members:
-        if prepared.site is None:
-            continue
-        key = (*prepared.site.key, prepared.member.kind, prepared.member.replacement, repr(prepared.options))
-        owner = first.setdefault(key, prepared.group.id)
-        if owner != prepared.group.id:
-            prepared.shared_with = owner
-
-
 def covered(members: Sequence[PreparedMember]) -> dict[str, str]:
     """Groups all of whose changes another group makes too, each with the group that covers it.
 

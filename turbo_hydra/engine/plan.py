@@ -296,7 +296,6 @@ def _find_conflicts(plan: Plan) -> None:
     members = [member for item in applied for member in item.members]
     plan.conflicts += [*conflicts.find(members), *conflicts.find_under_imports(members, _needed(plan))]
     _block_conflicting(plan)
-    conflicts.mark_shared([member for item in applied if item.decision == "apply" for member in item.members])
 
 
 def _cover(plan: Plan) -> None:
