@@ -87,3 +87,23 @@ def test_with_one_of_a_pair_off_the_other_is_on(model: str, name: str, off: str)
 def test_a_pair_shares_its_replacement(model: str, name: str) -> None:
     for member in groups(model)[f"{model}.{name}"].members:
         assert member.replacement.startswith(f"turbo_hydra.catalogs.shared.{name}.")
+
+
+def test_check_takes_configs_that_were_composed_and_a_run_says_which_is_applied(tmp_path: Path) -> None:
+    conf = ROOT / "conf" / "optimization"
+    path = tmp_path / "both.yaml"
+    path.write_text(
+        "schema_version: turbo_hydra/optimization-config/v1\nkind: OptimizationConfig\nmodel: {name: tiny_vla}\n"
+        f"extends: [{conf / 'common.yaml'}, {conf / 'tiny_vla.yaml'}]\ncompatibility: {{allow_dirty: true}}\n"
+        "groups: {torch: {ddp_state: true}, tiny_vla: {ddp_state: true}}\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "turbo_hydra.cli.opt", "check", str(path), "--static", "--repo"]
+        + ["pkg://turbo_hydra/examples/tiny_vla"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the same change" not in done.stdout
