@@ -112,3 +112,37 @@ def test_functions_of_one_name_in_two_classes_are_two_targets(nested: Lab) -> No
     nested.group("a", nested.replace("lib.A.B.C.m", "new.m"))
     nested.group("b", nested.replace("lib.Other.B.m", "more.m"))
     assert nested.plan().conflicts == []
+
+
+def test_functions_without_a_home_or_with_another_s_name_are_targets_of_their_own(lab: Lab) -> None:
+    lab.write(
+        "lib",
+        """
+        import functools
+
+        def make(said):
+            def local(x):
+                return said
+            return local
+
+        def base(x):
+            return x
+
+        def layer(f):
+            @functools.wraps(f)
+            def inner(x):
+                return f(x)
+            return inner
+
+        f, g = make(1), make(2)
+        h, i = layer(base), layer(base)
+        """,
+    )
+    lab.write("new", "".join(f"def {name}(x):\n    return '{name}'\n" for name in "fghi"))
+    for name in "fghi":
+        lab.group(name, lab.replace(f"lib.{name}", f"new.{name}"))
+    lab.apply(force=("*",))
+    assert lab.planned is not None
+    assert lab.planned.conflicts == []
+    lib = lab.load("lib")
+    assert [getattr(lib, name)(1) for name in ("f", "g", "h", "i", "base")] == ["f", "g", "h", "i", 1]
