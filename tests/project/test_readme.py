@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 README = Path(__file__).resolve().parents[2] / "README.md"
+# Those who have HCU cards read it.
+CHINESE = README.with_suffix(".zh.md")
 # The suite that this test belongs to is not started again inside itself.
 OWN_SUITE = {"make test", "make test-all"}
 
@@ -43,9 +45,20 @@ def test_each_target_that_readme_names_exists(project_root: Path) -> None:
     assert named - targets == set()
 
 
-def test_each_file_that_readme_links_to_exists(project_root: Path) -> None:
-    linked = re.findall(r"\]\(([^)#:]+)\)", README.read_text(encoding="utf-8"))
+@pytest.mark.parametrize("readme", [README, CHINESE])
+def test_each_file_that_readme_links_to_exists(readme: Path, project_root: Path) -> None:
+    linked = re.findall(r"\]\(([^)#:]+)\)", readme.read_text(encoding="utf-8"))
     assert [name for name in linked if not (project_root / name).exists()] == []
+
+
+def test_the_chinese_readme_has_the_same_commands_code_and_figures() -> None:
+    english, chinese = (path.read_text(encoding="utf-8") for path in (README, CHINESE))
+    assert commands(chinese) == commands(english)
+    for kind in ("console", "python"):
+        assert blocks(kind, chinese) == blocks(kind, english)
+    # Rows of the ablation: a group's name, then numbers and verdicts.
+    rows = re.compile(r"^\| (?:\w+\.\w+|all \(again\)) \|.*$", flags=re.MULTILINE)
+    assert rows.findall(chinese) == rows.findall(english) != []
 
 
 @pytest.mark.parametrize("block", blocks("python", README.read_text(encoding="utf-8")))
