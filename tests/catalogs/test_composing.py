@@ -89,7 +89,7 @@ def test_a_pair_shares_its_replacement(model: str, name: str) -> None:
         assert member.replacement.startswith(f"turbo_hydra.catalogs.shared.{name}.")
 
 
-def test_check_takes_configs_that_were_composed_and_a_run_says_which_is_applied(tmp_path: Path) -> None:
+def test_check_takes_configs_that_were_composed(tmp_path: Path) -> None:
     conf = ROOT / "conf" / "optimization"
     path = tmp_path / "both.yaml"
     path.write_text(
@@ -97,9 +97,9 @@ def test_check_takes_configs_that_were_composed_and_a_run_says_which_is_applied(
         f"extends: [{conf / 'common.yaml'}, {conf / 'tiny_vla.yaml'}]\ncompatibility: {{allow_dirty: true}}\n"
         "groups: {torch: {ddp_state: true}, tiny_vla: {ddp_state: true}}\n"
     )
+    check = [sys.executable, "-m", "turbo_hydra.cli.opt", "check", str(path), "--static"]
     done = subprocess.run(
-        [sys.executable, "-m", "turbo_hydra.cli.opt", "check", str(path), "--static", "--repo"]
-        + ["pkg://turbo_hydra/examples/tiny_vla"],
+        [*check, "--repo", "pkg://turbo_hydra/examples/tiny_vla"],
         capture_output=True,
         text=True,
         check=False,

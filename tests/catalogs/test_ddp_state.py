@@ -20,9 +20,11 @@ from turbo_hydra.catalogs.shared.options import DdpState
 
 ROOT = Path(__file__).resolve().parents[2]
 LINEAR = torch.nn.Linear(2, 2)
+# torch 2.13 renamed it, and warns of the old name.
+BUFFERS = "forward_sync_buffers" if "forward_sync_buffers" in inspect.signature(DDP).parameters else "broadcast_buffers"
 ALL = {
     "gradient_as_bucket_view": True,
-    "broadcast_buffers": False,
+    BUFFERS: False,
     "static_graph": True,
     "find_unused_parameters": False,
 }
@@ -39,16 +41,17 @@ def without(*names: str) -> dict[str, Any]:
         (([0],), {}, DdpState(), ALL),
         ((), {"find_unused_parameters": True}, DdpState(), {**ALL, "find_unused_parameters": True}),
         ((), {"static_graph": False}, DdpState(), {**ALL, "static_graph": False}),
-        (([0], 0, 0, True), {}, DdpState(), without("broadcast_buffers")),
+        (([0], 0, 0, True), {}, DdpState(), without(BUFFERS)),
         (
             (),
             {"forward_sync_buffers": True},
             DdpState(),
-            {**without("broadcast_buffers"), "forward_sync_buffers": True},
+            {**without(BUFFERS), "forward_sync_buffers": True},
         ),
+        ((), {"broadcast_buffers": True}, DdpState(), {**without(BUFFERS), "broadcast_buffers": True}),
         ((), {}, DdpState(static_graph=False), without("static_graph", "find_unused_parameters")),
         ((), {}, DdpState(bucket_view=False), without("gradient_as_bucket_view")),
-        ((), {}, DdpState(broadcast_buffers=True), without("broadcast_buffers")),
+        ((), {}, DdpState(broadcast_buffers=True), without(BUFFERS)),
         ((), {"static_graph": False}, DdpState(override=("static_graph",)), ALL),
         ((), {"find_unused_parameters": True}, DdpState(override=("find_unused_parameters",)), ALL),
         ((), {}, DdpState(static_graph=False, bucket_view=False, broadcast_buffers=True), {}),
@@ -70,7 +73,7 @@ def test_what_the_constructor_gets(
 @pytest.mark.parametrize(
     ("module", "expected"),
     [
-        (torch.nn.Sequential(torch.nn.BatchNorm1d(2)), without("broadcast_buffers")),
+        (torch.nn.Sequential(torch.nn.BatchNorm1d(2)), without(BUFFERS)),
         (torch.nn.Sequential(torch.nn.BatchNorm1d(2, track_running_stats=False)), ALL),
         (torch.nn.LayerNorm(2), ALL),
     ],
@@ -78,7 +81,12 @@ def test_what_the_constructor_gets(
 )
 def test_running_statistics_stay_those_of_rank_0(module: torch.nn.Module, expected: dict[str, Any]) -> None:
     seen: list[Any] = []
-    ddp_state.init(lambda self, module, **kwargs: seen.append(kwargs), DdpState())(None, module)
+
+    def original(self: Any, *args: Any, **kwargs: Any) -> None:
+        seen.append(kwargs)
+
+    original.__signature__ = inspect.signature(DDP.__init__)  # type: ignore[attr-defined]
+    ddp_state.init(original, DdpState())(None, module)
     assert seen == [expected]
 
 

@@ -31,21 +31,24 @@ def init(original: Callable[..., None], options: DdpState) -> Callable[..., None
         wanted |= {"static_graph": True, "find_unused_parameters": False}
     if options.bucket_view:
         wanted["gradient_as_bucket_view"] = True
+    # Newer torch has another name for it, and warns of the old one.
+    buffers = "forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers"
     if not options.broadcast_buffers:
-        wanted["broadcast_buffers"] = False
+        wanted[buffers] = False
+    override = {buffers if name == "broadcast_buffers" else name for name in options.override}
 
     def __init__(self: Any, module: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
         by_position = names[1 : 1 + len(args)]
         given = {*by_position, *kwargs}
-        if "forward_sync_buffers" in given:  # newer torch's name for the same
-            given.add("broadcast_buffers")
+        if "broadcast_buffers" in given:
+            given.add(buffers)
         settings = {
             name: value
             for name, value in wanted.items()
-            if name not in given or (name in options.override and name not in by_position)
+            if name not in given or (name in override and name not in by_position)
         }
-        if "broadcast_buffers" in settings and _has_running_statistics(module):
-            del settings["broadcast_buffers"]
+        if buffers in settings and _has_running_statistics(module):
+            del settings[buffers]
         if not settings:
             fallback("the script chose")
         original(self, module, *args, **{**kwargs, **settings})
