@@ -5,9 +5,10 @@
 
 Each ROW is one run of `turbo-train model=openpi` in a process of its own: `upstream:MASKS`, `all:MASKS`,
 `-GROUP:MASKS` (all but one) or `+GROUP:MASKS` (one that is off in the config, in addition), where MASKS is `all_valid`
-or `libero`. Making three billion random parameters takes a minute of one core: while one run trains, the next
-ones make theirs and are stopped (SIGSTOP) before their first step, so that the runs have the device to themselves. With
-`--profile` the row's last steps are traced, and the kernels that took longest are listed.
+or `libero`. What takes long is to start and to compile: the rows do so beside each other, and each is stopped
+(SIGSTOP) after its first step, upstream's before it. When all are that far they go on one after the other, so that
+each has the machine to itself while it is measured. With `--profile` a step of the row is traced, and the kernels
+that took longest are listed.
 """
 
 from __future__ import annotations
@@ -38,8 +39,14 @@ SIZE = (
     "model.args.batch_size=32",
     "model.args.num_train_steps=1000",
 )
-# What upstream's script logs when the parameters are on the device, just before it makes its optimizer.
-READY = "Enabled gradient checkpointing for memory"
+# What upstream's script logs when the parameters are on the device, and after its first step.
+MADE, STEPPED = "Enabled gradient checkpointing for memory", "step=0 loss="
+# Its random parameters are made on the device, see there.
+START = (
+    "optimization.catalogs=[turbo_hydra.catalogs.models.openpi,benchmarks.openpi_start]",
+    "+optimization.groups.start.on_device=true",
+    "optimization.force=[start.on_device]",
+)
 # The first steps compile, allocate, and log memory use.
 WARMUP = 4
 
@@ -69,7 +76,8 @@ class Row:
     @property
     def ready(self) -> bool:
         log = self.folder / "turbo" / "ranks" / "0" / "stderr.log"
-        return log.exists() and READY in log.read_text(errors="replace")
+        sign = MADE if self.name.startswith("upstream") else STEPPED
+        return log.exists() and sign in log.read_text(errors="replace")
 
     def stop(self) -> None:
         self.rank = rank_below(self.process.pid if self.process else 0)
@@ -95,12 +103,15 @@ def rank_below(pid: int) -> int:
 
 
 def overrides_of(spec: str) -> list[str]:
-    """Settings of a row."""
+    """Settings of a row; NAME:MASKS@BUDGET sets the memory budget of compiled regions."""
     name, _, masks = spec.partition(":")
+    masks, _, budget = masks.partition("@")
     chosen = [
         "optimization.groups.openpi.compat_fake_data=true",
         f"optimization.options.openpi.compat_fake_data.masks={masks or 'all_valid'}",
     ]
+    if budget:
+        chosen.append(f"optimization.options.openpi.pi0_compile.memory_budget={budget}")
     if name == "upstream":
         return [*chosen, "optimization.enabled=false"]
     if name != "all":
@@ -118,7 +129,9 @@ def run(rows: list[Row], ahead: int, deadline: float) -> None:
                 row.go_on()
                 if row.process:
                     os.killpg(row.process.pid, signal.SIGTERM)
+                    row.times["ended"] = time.time()
             print("out of time", flush=True)
+            time.sleep(3)
             return
         if running and running.ended:
             running.times["ended"] = time.time()
@@ -129,7 +142,9 @@ def run(rows: list[Row], ahead: int, deadline: float) -> None:
             waiting.append(row)
             if not row.ended:
                 row.stop()
-        if running is None and waiting:
+        if running is None and waiting and not starting:
+            # In the order given: upstream's row, which has yet to take its memory, stands last.
+            waiting.sort(key=rows.index)
             running = waiting.pop(0)
             running.go_on()
         while queue and len(starting) + len(waiting) < ahead:
@@ -243,7 +258,7 @@ def main() -> int:
     parser.add_argument("--repo", type=Path, required=True, help="a checkout of OpenPI")
     parser.add_argument("--steps", type=int, default=8, help="steady steps of a row")
     parser.add_argument("--profile", default="", help="the row, and that row alone, of which one more step is traced")
-    parser.add_argument("--ahead", type=int, default=2, help="how many runs may be starting while one trains")
+    parser.add_argument("--ahead", type=int, default=3, help="how many rows may be on the device at a time")
     parser.add_argument("--seconds", type=float, default=500, help="after which whatever runs is ended")
     parser.add_argument("--folder", type=Path, default=Path("outputs", "openpi"))
     parser.add_argument("--commit", default="", help="of turbo_hydra and of OpenPI, for the record")
@@ -256,6 +271,7 @@ def main() -> int:
             "model=openpi",
             f"model.repo={args.repo.resolve()}",
             *SIZE,
+            *START,
             *overrides_of(spec),
             f"measure.stop_after={WARMUP + args.steps + traced}",
             f"measure.profile={traced}",

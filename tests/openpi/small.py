@@ -39,7 +39,8 @@ def repository() -> Iterator[None]:
     sys.modules.update(_known)
     sys.path.insert(0, str(REPOSITORY))
     try:
-        importlib.import_module("openpi.models_pytorch.pi0_pytorch")
+        for module in ("openpi.models_pytorch.pi0_pytorch", "openpi.training.data_loader"):
+            importlib.import_module(module)
         yield
     finally:
         sys.path.remove(str(REPOSITORY))

@@ -108,7 +108,7 @@ def test_dynamos_setting_is_restored_after_an_exception() -> None:
         seen.append(torch._dynamo.config.optimize_ddp)
         raise RuntimeError("out of memory")
 
-    call = pi0_compile._called_by(lambda func, args, kwargs: func(*args, **kwargs), forward_func)
+    call = pi0_compile._called_by(lambda func, args, kwargs: func(*args, **kwargs), forward_func, 1.0)
     before = torch._dynamo.config.optimize_ddp
     with pytest.raises(RuntimeError, match="out of memory"):
         call(torch.zeros(1))

@@ -23,6 +23,7 @@ GROUPS: Mapping[str, Mapping[str, Any]] = {
     "openpi.fused_adamw": {},
     "openpi.clip_grad": {},
     "openpi.deferred_metrics": {},
+    "openpi.tensor_batches": {},
     "openpi.geglu": {},
     "openpi.siglip_gelu": {},
     "openpi.ada_rms_norm": {},

@@ -11,7 +11,7 @@ import torch.distributed as dist
 import torch.nn.parallel
 import tqdm
 from openpi.models_pytorch.pi0_pytorch import PI0Pytorch
-from openpi.training.data_loader import FakeDataset
+from openpi.training import data_loader as _data
 
 
 def train_loop(config):
@@ -20,7 +20,14 @@ def train_loop(config):
         dist.init_process_group(backend="gloo", init_method="env://")
     is_main = not use_ddp or dist.get_rank() == 0
     torch.manual_seed(config.seed + (dist.get_rank() if use_ddp else 0))
-    loader = torch.utils.data.DataLoader(FakeDataset(), batch_size=config.batch_size)
+    loader = torch.utils.data.DataLoader(
+        _data.FakeDataset(),
+        batch_size=config.batch_size,
+        num_workers=config.num_workers,
+        multiprocessing_context="spawn" if config.num_workers else None,
+        persistent_workers=config.num_workers > 0,
+        collate_fn=_data._collate_fn,
+    )
     model_config = SimpleNamespace(
         dtype=config.pytorch_training_precision,
         pi05=True,
@@ -41,7 +48,8 @@ def train_loop(config):
     pbar = tqdm.tqdm(total=config.num_train_steps, disable=not is_main) if is_main else None
     infos, global_step = [], 0
     while global_step < config.num_train_steps:
-        for batch in loader:
+        for arrays in loader:
+            batch = torch.utils._pytree.tree_map(torch.as_tensor, arrays)
             if global_step >= config.num_train_steps:
                 break
             observation = SimpleNamespace(
@@ -91,6 +99,7 @@ def main():
     parser.add_argument("--batch_size", type=int, default=2)
     parser.add_argument("--num_train_steps", type=int, default=4)
     parser.add_argument("--log_interval", type=int, default=100)
+    parser.add_argument("--num_workers", type=int, default=0)
     parser.add_argument("--seed", type=int, default=42)
     parser.add_argument("--pytorch_training_precision", default="bfloat16")
     train_loop(parser.parse_known_args()[0])

@@ -24,6 +24,13 @@ class Pi0Compile:
         default="direct",
         metadata={"help": "direct: activations are kept; upstream: they are computed again in the backward pass"},
     )
+    memory_budget: float = field(
+        default=0.5,
+        metadata={
+            "help": "of what a compiled region would keep of its forward, the part that it may keep: 1 keeps all that "
+            "it has written; less computes first the cheap, then scores and products again"
+        },
+    )
     multiple: int = field(
         default=8, metadata={"help": "pad the joint sequence to a multiple of this, with masked tokens; 1: not"}
     )

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch._functorch.config as functorch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -32,6 +33,10 @@ def apply_checkpoint(original: Function, options: Pi0Compile) -> Function:
             compiled["forward_func"] = torch.compile(_joint_forward, mode=options.mode, dynamic=False)
         if options.image_region:
             compiled["image_embed_func"] = torch.compile(_image_encoder, mode=options.mode, dynamic=False)
+    if not 0.0 < options.memory_budget <= 1.0:
+        raise ValueError(
+            f"openpi.pi0_compile: memory_budget must be more than 0 and at most 1, found {options.memory_budget}"
+        )
     told: set[str] = set()
 
     def _apply_checkpoint(self: Any, func: Function, *args: Any, **kwargs: Any) -> Any:
@@ -50,7 +55,7 @@ def apply_checkpoint(original: Function, options: Pi0Compile) -> Function:
 
     def run(self: Any, name: str, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         region = compiled.get(name)
-        function = func if region is None else _called_by(region, func)
+        function = func if region is None else _called_by(region, func, options.memory_budget)
         if options.checkpoint == "upstream":
             return original(self, function, *args, **kwargs)
         return function(*args, **kwargs)
@@ -66,13 +71,17 @@ def _image_encoder(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]
     return func(*args, **kwargs)
 
 
-def _called_by(region: Function, func: Function) -> Function:
+def _called_by(region: Function, func: Function, memory_budget: float) -> Function:
     """`func` in a compiled region, in one graph also below DistributedDataParallel."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         # Dynamo splits the graphs of a module under DDP where its buckets end. These regions are a part of that module
         # only, and their gradients come bucket by bucket all the same.
-        with torch._dynamo.config.patch(optimize_ddp=False):
+        settings = torch._dynamo.config.patch(optimize_ddp=False)
+        # What is kept is decided when the region is compiled, and by default for time alone: also what an elementwise
+        # pass would give again.
+        budget = functorch.patch(activation_memory_budget=memory_budget)
+        with settings, budget:
             return region(func, args, kwargs)
 
     return call
@@ -105,7 +114,9 @@ def _padded(args: tuple[Any, ...], multiple: int) -> tuple[Any, ...] | None:
 
 
 def _tell(name: str, options: Pi0Compile, compiled: dict[str, Function]) -> None:
-    how = f"compiled (mode {options.mode})" if name in compiled else "not compiled"
+    how = "not compiled"
+    if name in compiled:
+        how = f"compiled (mode {options.mode}, memory_budget {options.memory_budget:g})"
     kept = "no outer checkpoint" if options.checkpoint == "direct" else "upstream's outer checkpoint"
     _logger.info("openpi.pi0_compile: %s: %s, %s", _REGIONS[name], how, kept)
 

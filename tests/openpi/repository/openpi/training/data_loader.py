@@ -2,6 +2,7 @@
 """Random samples, with nothing valid in them, as upstream's."""
 
 import numpy as np
+from torch.utils._pytree import tree_map
 
 from openpi.models_pytorch.preprocessing_pytorch import IMAGE_KEYS
 
@@ -23,3 +24,7 @@ class FakeDataset:
 
     def __len__(self):
         return 8
+
+
+def _collate_fn(items):
+    return tree_map(lambda *parts: np.stack([np.asarray(part) for part in parts]), *items)

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A group for benchmarks/openpi.py: three billion random parameters are made on the device, in seconds.
+
+Random numbers of a device are others than the host's, so that this is for measuring alone, on both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from turbo_hydra import About, group, wrap
+
+group(
+    "start.on_device",
+    wrap("openpi.models_pytorch.pi0_pytorch.PI0Pytorch.__init__", "benchmarks.openpi_start.init"),
+    depends_on=("openpi.transformers_replace",),
+    about=About(
+        purpose="compatibility",
+        why="Starting takes a minute of one core for random parameters; a measurement of steps can have them at once.",
+        numerics="changes training",
+        validated="torch 2.11, one H200",
+    ),
+)
+
+
+def init(original: Callable[[Any, Any], None], options: None) -> Callable[[Any, Any], None]:
+    """Factory for `PI0Pytorch.__init__`."""
+    import torch
+
+    def __init__(self: Any, config: Any) -> None:
+        with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+            original(self, config)
+
+    return __init__
