@@ -14,7 +14,7 @@ from tests.kernels.closeness import DTYPES, assert_close, copies, doubles
 from turbo_hydra.kernels import msda as module
 from turbo_hydra.kernels.msda import msda, msda_plain, unfit
 
-MAPS = ((5, 7), (3, 4), (1, 2))
+MAPS = ((5, 7), (2, 3))
 
 
 def maps(shapes: tuple[tuple[int, int], ...], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
@@ -164,10 +164,9 @@ def test_gradients_in_double_precision(draw: torch.Generator) -> None:
         pytest.skip("float64 is for the interpreter only")
     shapes = ((3, 4), (2, 2))
     tensors = inputs(draw, torch.float64, queries=2, heads=2, width=2, shapes=shapes)
-    for deterministic in (False, True):
-        assert torch.autograd.gradcheck(
-            lambda *t, d=deterministic: msda(t[0], *maps(shapes, t[0].device), t[1], t[2], d), tensors, fast_mode=True
-        )
+    assert torch.autograd.gradcheck(
+        lambda value, *rest: msda(value, *maps(shapes, value.device), *rest), tensors, fast_mode=True
+    )
 
 
 def test_one_graph_under_torch_compile(draw: torch.Generator) -> None:
@@ -198,7 +197,7 @@ def test_what_the_kernels_do_not_take_goes_the_plain_path(draw: torch.Generator)
     assert msda(value, sizes, starts, *nothing).shape == (2, 0, 15)
 
 
-@settings(max_examples=4, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=3, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     batch=st.integers(1, 2), queries=st.integers(1, 12), heads=st.integers(1, 3), width=st.integers(1, 40),
     points=st.integers(1, 3), shapes=st.lists(st.tuples(st.integers(1, 5), st.integers(1, 5)), min_size=1, max_size=2),
