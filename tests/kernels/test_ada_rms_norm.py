@@ -63,7 +63,7 @@ def hold(given_: Inputs, offset: float = 1.0, factor: float = FACTOR) -> None:
 @pytest.mark.parametrize("dtype", [*DTYPES, torch.float64], ids=str)
 @pytest.mark.parametrize("parts", ["", "shift", "residual", "residual shift", "residual gate shift"])
 def test_each_combination_of_parts(dtype: torch.dtype, parts: str, draw: torch.Generator) -> None:
-    hold(inputs((3, 5, 40), dtype, parts, draw))
+    hold(inputs((2, 3, 40), dtype, parts, draw))
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 1024), (1, 1, 1), (1, 1, 2049), (4, 33), (2, 3, 2, 17)], ids=str)
@@ -135,8 +135,8 @@ def test_empty(shape: tuple[int, ...], draw: torch.Generator) -> None:
 
 @EXAMPLES
 @given(
-    batch=st.integers(1, 3),
-    rows=st.integers(1, 4),
+    batch=st.integers(1, 2),
+    rows=st.integers(1, 3),
     width=st.integers(3, 70),
     parts=st.sampled_from(["", "shift", "residual gate shift"]),
     transposed=st.booleans(),

@@ -13,7 +13,7 @@ from turbo_hydra.kernels.gelu_tanh_bias import gelu_tanh_bias, gelu_tanh_bias_pl
 
 
 @pytest.mark.parametrize("dtype", [*DTYPES, torch.float64], ids=str)
-@pytest.mark.parametrize("shape", [(2, 9, 33), (1, 1), (3, 1031), (65, 5)], ids=str)
+@pytest.mark.parametrize("shape", [(2, 9, 33), (1, 1), (2, 1031), (35, 5)], ids=str)
 def test_no_further_from_the_exact_result_than_the_library(
     dtype: torch.dtype, shape: tuple[int, ...], draw: torch.Generator
 ) -> None:
@@ -46,7 +46,7 @@ def test_the_sum_over_many_rows_is_not_rounded_on_the_way(draw: torch.Generator)
 
 
 @EXAMPLES
-@given(rows=st.integers(1, 40), width=st.integers(1, 40), gap=st.integers(0, 3), transposed=st.booleans())
+@given(rows=st.integers(1, 20), width=st.integers(1, 40), gap=st.integers(0, 3), transposed=st.booleans())
 def test_any_shape_and_stride(rows: int, width: int, gap: int, transposed: bool, device: torch.device) -> None:
     draw = torch.Generator(device).manual_seed(rows * width)
     base = normal(draw, width, rows).detach().t() if transposed else normal(draw, rows, width + gap).detach()[:, gap:]

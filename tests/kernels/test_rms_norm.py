@@ -13,7 +13,7 @@ from turbo_hydra.kernels.rms_norm import rms_norm, rms_norm_plain
 
 @pytest.mark.parametrize("offset", [0.0, 1.0])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("shape", [(6, 2, 48), (3, 1030), (17,)], ids=str)
+@pytest.mark.parametrize("shape", [(2, 2, 48), (2, 1030), (17,)], ids=str)
 def test_no_further_from_the_exact_result_than_the_library(
     dtype: torch.dtype, shape: tuple[int, ...], offset: float, draw: torch.Generator
 ) -> None:

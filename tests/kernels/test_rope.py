@@ -26,8 +26,8 @@ def angles(batch: int, length: int, size: int, device: torch.device) -> tuple[to
 def test_no_further_from_the_exact_result_than_the_library(
     dtype: torch.dtype, heads: tuple[int, int], cos_batch: int, draw: torch.Generator
 ) -> None:
-    q, k = (normal(draw, 2, count, 3, 12, dtype=dtype) for count in heads)
-    cos, sin = (item.to(dtype) for item in angles(cos_batch, 3, 12, draw.device))
+    q, k = (normal(draw, 2, count, 2, 12, dtype=dtype) for count in heads)
+    cos, sin = (item.to(dtype) for item in angles(cos_batch, 2, 12, draw.device))
     hold(rope, rope_plain, [q, k, cos, sin])
 
 
@@ -94,7 +94,7 @@ def test_empty(shape: tuple[int, int, int, int], draw: torch.Generator) -> None:
 
 @EXAMPLES
 @given(
-    batch=st.integers(1, 2), heads=st.integers(1, 5), length=st.integers(1, 3), half=st.integers(1, 9),
+    batch=st.integers(1, 2), heads=st.integers(1, 5), length=st.integers(1, 2), half=st.integers(1, 9),
     transposed=st.booleans(), gap=st.integers(0, 2),
 )  # fmt: skip
 def test_any_shape_and_stride(

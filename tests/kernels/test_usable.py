@@ -60,6 +60,7 @@ def test_without_triton_the_stems_import_and_take_the_plain_path(tmp_path: Path,
     ]
 
 
+@pytest.mark.slow
 def test_without_a_device_the_sentence_says_so(tmp_path: Path, project_root: Path) -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a device")
