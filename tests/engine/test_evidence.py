@@ -300,8 +300,9 @@ def test_a_module_without_its_source_has_none(lab: Lab) -> None:
         "def f(x):\n    return y + 1\n",
         "def f(x):\n    def g():\n        return 2\n    return x + 1\n",
         "def f(x:\n",
+        "class f:\n    x = 1\n",
     ],
-    ids=["moved", "renamed", "parameter", "constant", "type", "operator", "name", "nested", "syntax"],
+    ids=["moved", "renamed", "parameter", "constant", "type", "operator", "name", "nested", "syntax", "class"],
 )
 @pytest.mark.parametrize("target", ["f", "C.f", "C"])
 def test_a_file_that_was_edited_after_its_import_is_no_evidence_for_what_was_imported(
@@ -502,3 +503,46 @@ def test_a_class_that_c_code_made_is_not_described_by_a_python_class_of_its_name
     found = LiveReader().read(datetime.datetime, "datetime", "datetime")
     assert (found.source, found.artifact) == (None, None)
     assert "has no Python source" in found.reason
+
+
+def test_the_layers_of_each_accessor_of_a_property_are_seen(lab: Lab) -> None:
+    lab.write("deco", DECORATORS)
+    lab.write(
+        "lib",
+        """
+        from .deco import polite, rude
+        class C:
+            @property
+            @polite
+            def p(self):
+                return 1
+            @p.setter
+            @rude
+            def p(self, value):
+                pass
+        """,
+    )
+    layers = [f"{lab.package}.deco:polite.<locals>.layer", f"{lab.package}.deco:rude.<locals>.other"]
+    found = read(lab, "lib.C.p")
+    assert list(found.chain) == layers
+    getter = "@property\n@polite\ndef p(self):\n    return 1\n"
+    setter = "@p.setter\n@rude\ndef p(self, value):\n    pass\n"
+    assert found.source == sha(getter + setter)
+
+
+def test_a_bound_method_has_the_evidence_of_its_function(lab: Lab) -> None:
+    lab.write("lib", "class C:\n    def m(self, x):\n        return x\nf = C().m\n")
+    found = read(lab, "lib.f")
+    assert (found.source, found.chain) == (sha("def m(self, x):\n    return x\n"), ())
+
+
+def test_a_class_that_says_what_it_wraps_is_no_layer(lab: Lab) -> None:
+    text = "class C:\n    __wrapped__ = print\n\n    def m(self):\n        return 1\n"
+    lab.write("lib", text)
+    found = read(lab, "lib.C")
+    assert (found.source, found.chain) == (sha(text), ())
+
+
+def test_a_record_names_an_artifact_only_where_there_is_one() -> None:
+    assert set(EvidenceRecord().to_dict()) == {"dist", "version", "source", "ast", "chain", "file"}
+    assert EvidenceRecord(artifact="artifact-v1:a").to_dict()["artifact"] == "artifact-v1:a"
