@@ -200,6 +200,8 @@ def test_blocks_derived_once_serve_every_layer(draw: torch.Generator) -> None:
     seen = prefix_mask(2, 17, 3, draw.device)
     blocks = mask_blocks(seen, query, key)
     assert torch.equal(prefix_attention(query, key, value, blocks), prefix_attention(query, key, value, seen))
+    with pytest.raises(ValueError, match="derived for other tensors"):
+        prefix_attention(query, key, value, blocks._replace(kinds=blocks.kinds[:, :, :0]))
 
 
 def test_parts_of_the_backward_change_nothing(draw: torch.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
