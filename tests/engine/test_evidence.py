@@ -546,3 +546,15 @@ def test_a_class_that_says_what_it_wraps_is_no_layer(lab: Lab) -> None:
 def test_a_record_names_an_artifact_only_where_there_is_one() -> None:
     assert set(EvidenceRecord().to_dict()) == {"dist", "version", "source", "ast", "chain", "file"}
     assert EvidenceRecord(artifact="artifact-v1:a").to_dict()["artifact"] == "artifact-v1:a"
+
+
+@pytest.mark.parametrize("now", ["def f(x, y):\n    return x\n", "\n\ndef f(x):\n    return x\n", "f = 3\n"])
+def test_a_file_that_was_exchanged_for_an_older_one_is_not_taken_for_what_was_loaded(lab: Lab, now: str) -> None:
+    path = lab.write("lib", "def f(x):\n    return x\n")
+    module = lab.load("lib")
+    path.write_text(now)
+    os.utime(path, (0, 0))  # a copy keeps its age: nothing says that it was not there from the start
+    linecache.checkcache(str(path))
+    found = LiveReader().read(module.f, "f")
+    assert found.source is None
+    assert found.reason == "line 1 of its file does not define 'f' (any more)"
