@@ -15,7 +15,8 @@ import torch
 
 from . import language
 from .configurations import launch, width_class
-from .language import accumulates, accumulator, cdiv, jit, on, power_of_two, tl
+from .language import accumulates, accumulator, cdiv, on, power_of_two
+from .softmax_kernels import backward, forward
 
 MaybeTensor = torch.Tensor | None
 
@@ -76,135 +77,6 @@ def softmax(scores: torch.Tensor, mask: MaybeTensor = None, scale: float = 1.0) 
     return out
 
 
-@jit
-def _read(
-    scores: Any,
-    mask: Any,
-    row: Any,
-    column: Any,
-    rows: Any,
-    width: Any,
-    masked: Any,
-    m_column: Any,
-    scale: Any,
-    MASK: tl.constexpr,
-    ACC: tl.constexpr,
-) -> Any:
-    inside = (row < rows)[:, None] & (column < width)[None, :]
-    x = tl.load(scores + row[:, None] * width + column[None, :], mask=inside, other=0.0).to(ACC) * scale
-    if MASK == 1:
-        x += tl.load(mask + masked[:, None] + column[None, :] * m_column, mask=inside, other=0.0).to(ACC)
-    if MASK == 2:
-        keep = tl.load(mask + masked[:, None] + column[None, :] * m_column, mask=inside, other=0) != 0
-        x = tl.where(keep, x, float("-inf"))
-    return tl.where((column < width)[None, :], x, float("-inf"))
-
-
-@jit
-def _forward(
-    scores: Any,
-    mask: Any,
-    out: Any,
-    scale: Any,
-    rows: Any,
-    units: Any,
-    heads: Any,
-    queries: Any,
-    m_entry: Any,
-    m_head: Any,
-    m_query: Any,
-    M_COLUMN: tl.constexpr,
-    MASK: tl.constexpr,
-    ONE: tl.constexpr,
-    ALIGN: tl.constexpr,
-    M_ALIGN: tl.constexpr,
-    ACC: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-) -> None:
-    # Widths and strides come as multiples of what they are all divisible by, so that the compiler sees how far elements
-    # may be moved at once: 984 is no multiple of 16, which is all it asks by itself.
-    width = units * ALIGN
-    number = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    row = number.to(tl.int64)
-    masked = row * 0
-    if MASK != 0:
-        # Divided as 32 bits, of which there are enough: there are no more programs than that.
-        masked = (
-            (number // queries // heads).to(tl.int64) * (m_entry * M_ALIGN)
-            + (number // queries % heads).to(tl.int64) * (m_head * M_ALIGN)
-            + (number % queries).to(tl.int64) * (m_query * M_ALIGN)
-        )
-    column = tl.arange(0, BLOCK)
-    if ONE:
-        x = _read(scores, mask, row, column, rows, width, masked, M_COLUMN, scale, MASK, ACC)
-        e = tl.exp(x - tl.max(x, axis=1)[:, None])
-        y = e / tl.sum(e, axis=1)[:, None]
-        inside = (row < rows)[:, None] & (column < width)[None, :]
-        tl.store(out + row[:, None] * width + column[None, :], y.to(out.dtype.element_ty), mask=inside)
-    else:
-        largest = tl.full([ROWS], float("-inf"), dtype=ACC)
-        total = tl.zeros([ROWS], dtype=ACC)
-        for start in range(0, width, BLOCK):
-            x = _read(scores, mask, row, column + start, rows, width, masked, M_COLUMN, scale, MASK, ACC)
-            larger = tl.maximum(largest, tl.max(x, axis=1))
-            # As long as every key was masked there is no maximum to refer to.
-            base = tl.where(larger == float("-inf"), 0.0, larger)
-            total = total * tl.exp(largest - base) + tl.sum(tl.exp(x - base[:, None]), axis=1)
-            largest = larger
-        for start in range(0, width, BLOCK):
-            x = _read(scores, mask, row, column + start, rows, width, masked, M_COLUMN, scale, MASK, ACC)
-            y = tl.exp(x - largest[:, None]) / total[:, None]
-            inside = (row < rows)[:, None] & (column + start < width)[None, :]
-            tl.store(out + row[:, None] * width + start + column[None, :], y.to(out.dtype.element_ty), mask=inside)
-
-
-@jit
-def _backward(
-    grad: Any,
-    out: Any,
-    grad_scores: Any,
-    scale: Any,
-    rows: Any,
-    units: Any,
-    ONE: tl.constexpr,
-    ALIGN: tl.constexpr,
-    ACC: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-) -> None:
-    width = units * ALIGN
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    column = tl.arange(0, BLOCK)
-    if ONE:
-        inside = (row < rows)[:, None] & (column < width)[None, :]
-        at = row[:, None] * width + column[None, :]
-        d = tl.load(grad + at, mask=inside, other=0.0).to(ACC)
-        p = tl.load(out + at, mask=inside, other=0.0).to(ACC)
-        # The rounded weights of a row do not add up to 1, and the mean gradient must not be off by what is missing.
-        mean = tl.sum(d * p, axis=1) / tl.sum(p, axis=1)
-        through = p * (d - mean[:, None]) * scale
-        tl.store(grad_scores + at, through.to(grad_scores.dtype.element_ty), mask=inside)
-    else:
-        total = tl.zeros([ROWS], dtype=ACC)
-        weight = tl.zeros([ROWS], dtype=ACC)
-        for start in range(0, width, BLOCK):
-            inside = (row < rows)[:, None] & (column + start < width)[None, :]
-            at = row[:, None] * width + start + column[None, :]
-            d = tl.load(grad + at, mask=inside, other=0.0).to(ACC)
-            p = tl.load(out + at, mask=inside, other=0.0).to(ACC)
-            total += tl.sum(d * p, axis=1)
-            weight += tl.sum(p, axis=1)
-        mean = total / weight
-        for start in range(0, width, BLOCK):
-            inside = (row < rows)[:, None] & (column + start < width)[None, :]
-            at = row[:, None] * width + start + column[None, :]
-            d = tl.load(grad + at, mask=inside, other=0.0).to(ACC)
-            p = tl.load(out + at, mask=inside, other=0.0).to(ACC)
-            through = p * (d - mean[:, None]) * scale
-            tl.store(grad_scores + at, through.to(grad_scores.dtype.element_ty), mask=inside)
-
-
 # The widest row that is held at once; a class of its own in the table, so that it can be tuned.
 _ONE = 16384
 
@@ -248,7 +120,7 @@ def _operator(scores: torch.Tensor, mask: MaybeTensor, scale: float) -> torch.Te
     config = _shape(width, "forward", scores.device)
     align = gcd(16, width)
     with on(scores.device):
-        _forward[(cdiv(rows, config["ROWS"]),)](
+        forward[(cdiv(rows, config["ROWS"]),)](
             matrix, matrix if mask is None else mask, out, scale, rows, width // align, heads, queries,
             *(stride // m_align for stride in strides[:3]), M_COLUMN=strides[3], MASK=kind, ALIGN=align,
             M_ALIGN=m_align, ACC=accumulator(scores.dtype), **config,
@@ -271,7 +143,7 @@ def _operator_backward(grad: torch.Tensor, out: torch.Tensor, scale: float) -> t
     config = _shape(width, "backward", out.device)
     align = gcd(16, width)
     with on(out.device):
-        _backward[(cdiv(rows, config["ROWS"]),)](
+        backward[(cdiv(rows, config["ROWS"]),)](
             grad.contiguous(), out.contiguous(), grad_scores, scale, rows, width // align, ALIGN=align,
             ACC=accumulator(out.dtype), **config,
         )  # fmt: skip
