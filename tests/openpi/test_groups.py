@@ -45,9 +45,25 @@ def bitwise(ids: Any) -> bool:
     return all(about is not None and about.numerics == "bitwise" for about in (known[id].about for id in ids))
 
 
-@pytest.mark.parametrize("chosen", [*({id: GROUPS[id]} for id in GROUPS), STRIDED], ids=str)
+SLOW = pytest.mark.slow
+# Groups without a kernel that a CPU could run, which take the original's way here.
+KERNELS = ("openpi.geglu", "openpi.siglip_gelu", "openpi.ada_rms_norm", "openpi.softmax")
+
+
+def fast(ids: Any) -> bool:
+    """Whether a combination is tried in each run of the tests, or in the long ones only."""
+    return not any(id in KERNELS for id in ids)
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [pytest.param({id: GROUPS[id]}, id=id, marks=() if fast([id]) else SLOW) for id in GROUPS]
+    + [pytest.param(STRIDED, id="stride of 2")],
+)
 @pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize("name", BATCHES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=SLOW if "length" in name or "one camera" in name else ()) for name in BATCHES]
+)
 def test_a_group_alone_trains_as_the_plain_model(chosen: Mapping[str, Any], dtype: str, name: str) -> None:
     pi0, data = model(dtype), batch(**BATCHES[name])  # type: ignore[arg-type]
     expected = step(pi0, data)
@@ -58,7 +74,7 @@ def test_a_group_alone_trains_as_the_plain_model(chosen: Mapping[str, Any], dtyp
     same(again, found, None)
 
 
-@pytest.mark.parametrize("left", GROUPS)
+@pytest.mark.parametrize("left", [pytest.param(id, marks=() if fast([id]) else SLOW) for id in GROUPS])
 @pytest.mark.parametrize("pi05", [True, False], ids=["pi05", "pi0"])
 def test_without_any_one_group_the_others_train_as_the_plain_model(left: str, pi05: bool) -> None:
     pi0, data = model(pi05=pi05), batch(prompts=(5, 7))
@@ -67,8 +83,13 @@ def test_without_any_one_group_the_others_train_as_the_plain_model(left: str, pi
         same(step(pi0, data), expected, TOLERANCE["float32"])
 
 
-@pytest.mark.parametrize("pair", [*itertools.combinations(GROUPS, 2), tuple(GROUPS)], ids="+".join)
-@pytest.mark.parametrize("dtype", TOLERANCE)
+PAIRS = [*itertools.combinations(GROUPS, 2), tuple(GROUPS)]
+
+
+@pytest.mark.parametrize(
+    "pair", [pytest.param(pair, id="+".join(pair), marks=() if fast(pair) else SLOW) for pair in PAIRS]
+)
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=SLOW)])
 def test_every_pair_of_groups_trains_as_the_plain_model(pair: tuple[str, ...], dtype: str) -> None:
     pi0, data = model(dtype), batch(3, cameras=(True, False, True), prompts=(2, 7, 3))
     expected = step(pi0, data)
@@ -92,7 +113,10 @@ def curve(pi0: nn.Module, steps: int = 5) -> list[float]:
     return losses
 
 
-@pytest.mark.parametrize("chosen", [*({id: GROUPS[id]} for id in GROUPS), GROUPS], ids=lambda ids: "+".join(ids))
+@pytest.mark.parametrize(
+    "chosen",
+    [pytest.param({id: GROUPS[id]}, id=id, marks=SLOW) for id in GROUPS] + [pytest.param(GROUPS, id="all")],
+)
 @pytest.mark.parametrize(("dtype", "relative"), [("float32", 1e-5), ("bfloat16", 3e-2)])
 def test_losses_of_several_steps_are_those_of_the_plain_model(
     chosen: Mapping[str, Any], dtype: str, relative: float

@@ -16,7 +16,11 @@ _GEMMA = "transformers.models.gemma.modeling_gemma"
 _SIGLIP = "transformers.models.siglip.modeling_siglip"
 # The targets in transformers are of OpenPI's own files, which this group serves; OpenPI's modules import them.
 _SERVED = ("openpi.transformers_replace",)
-_VALIDATED = "torch 2.13 on CPU, float32 and bfloat16, a small model of the same structure"
+_VALIDATED = (
+    "torch 2.13 on CPU, float32 and bfloat16, a small model of the same structure; torch 2.11 on an H200, bfloat16, "
+    "PI0.5 at full size, batch 32"
+)
+_VALIDATED_SMALL = "torch 2.13 on CPU, float32 and bfloat16, a small model of the same structure"
 
 group(
     "openpi.pi0_compile",
@@ -28,10 +32,11 @@ group(
         why="Training checkpoints each part of the model, so that the backward pass computes the forward pass again, "
         "and runs norms, rotary embedding, softmax, gates and residuals as separate passes over the activations. The "
         "joint forward and the image encoder are compiled, their activations are kept, and the joint sequence is "
-        "padded with masked tokens to a length that matrix products like. Compiling takes one to two minutes a length "
-        "on first use.",
-        memory="keeps the activations of both regions: 34 to 55 GiB at batch 32 of PI0.5, together with "
-        "openpi.gemma_checkpoint_stride; checkpoint: upstream keeps them as upstream does",
+        "padded with masked tokens to a length that matrix products like. Compiling takes two to three minutes a "
+        "length on first use.",
+        memory="keeps activations of both regions, at batch 32 of PI0.5 together with openpi.gemma_checkpoint_stride: "
+        "34 to 126 GiB where all is kept (memory_budget: 1), 63 GiB with a budget of 0.3; checkpoint: upstream keeps "
+        "them as upstream does",
         numerics="close",
         validated=_VALIDATED,
         until="OpenPI compiles its training step and lets checkpointing be switched off",
@@ -48,8 +53,8 @@ group(
         why="The joint forward checkpoints each of its 18 layers whenever it trains, whatever the model's switches "
         "say, beside the checkpoint around the whole. Here every n-th layer is checkpointed, or none. The second "
         "target matters for strides above 1 only; under torch.compile such a stride means every layer.",
-        memory="a stride of 0 keeps all layers' activations: 34 to 55 GiB at batch 32 of PI0.5, compiled; without "
-        "openpi.pi0_compile more than 139 GiB",
+        memory="a stride of 0 keeps all layers' activations: more than 139 GiB at batch 32 of PI0.5; in a compiled "
+        "region what openpi.pi0_compile's memory_budget says",
         numerics="bitwise",
         validated=_VALIDATED,
         until="OpenPI heeds gradient_checkpointing_disable",
@@ -65,7 +70,8 @@ group(
         why="Three cameras and a prompt padded to 200 tokens are always embedded and taken through all layers, though "
         "masked tokens are never attended to. Cameras that the whole batch masks and the padding beyond its longest "
         "prompt are left out, in buckets, so that few lengths are compiled. One transfer a step tells what is masked.",
-        memory="less, in proportion to the tokens: 55 to 45 GiB at batch 32 of PI0.5 with two cameras and 118 tokens",
+        memory="less, in proportion to the tokens: 126 to 87 GiB at batch 32 of PI0.5 with two cameras and prompts of "
+        "up to 118 tokens, all kept",
         numerics="close",
         validated=_VALIDATED,
         until="OpenPI leaves masked tokens out",
@@ -98,7 +104,7 @@ group(
         "buffers that change. One rank is not touched by it.",
         memory="none",
         numerics="close",
-        validated=f"{_VALIDATED}; two ranks",
+        validated=f"{_VALIDATED_SMALL}; two ranks",
         until="OpenPI sets static_graph for any number of ranks",
     ),
 )
@@ -122,13 +128,12 @@ group(
 group(
     "openpi.clip_grad",
     wrap("torch.nn.utils.clip_grad._get_total_norm", f"{_HERE}.clip_grad.total_norm"),
-    wrap("torch.nn.utils.clip_grad._clip_grads_with_norm_", f"{_HERE}.clip_grad.scale"),
+    wrap("torch.nn.utils.clip_grad._clip_grads_with_norm_", f"{_SHARED}.clip_grad.scale"),
     options=ClipGrad,
     about=About(
-        why="clip_grad_norm_ takes the norm of each of 850 gradients in bfloat16, moves each to the first one's device "
-        "by itself, and multiplies bfloat16 gradients one by one. The norm is taken in one launch for each dtype, in "
-        "float32 (a Triton kernel, or torch's batched operation where there is none), the gradients are multiplied "
-        "together, and nothing waits for the device.",
+        why="clip_grad_norm_ takes the norm of each of 850 gradients in bfloat16 and moves each to the first one's "
+        "device by itself. The norm is taken in one launch for each dtype, in float32 (a Triton kernel, or torch's "
+        "batched operation where there is none), and nothing waits for the device.",
         memory="none",
         numerics="close",
         validated=_VALIDATED,
@@ -167,7 +172,7 @@ group(
         "compiled.",
         memory="less where nothing is compiled",
         numerics="close",
-        validated=_VALIDATED,
+        validated=_VALIDATED_SMALL,
     ),
 )
 
@@ -180,7 +185,7 @@ group(
         "and one backward. A compiled image encoder fuses them by itself: off unless it is not compiled.",
         memory="less where nothing is compiled",
         numerics="close",
-        validated=_VALIDATED,
+        validated=_VALIDATED_SMALL,
     ),
 )
 
@@ -193,7 +198,7 @@ group(
         "compiled joint forward fuses them by itself: off unless it is not compiled.",
         memory="less where nothing is compiled",
         numerics="close",
-        validated=_VALIDATED,
+        validated=_VALIDATED_SMALL,
     ),
 )
 
@@ -207,7 +212,7 @@ group(
         "nothing. A compiled joint forward fuses them by itself: off unless it is not compiled.",
         memory="less where nothing is compiled: no scores in float32",
         numerics="close",
-        validated=_VALIDATED,
+        validated=_VALIDATED_SMALL,
     ),
 )
 

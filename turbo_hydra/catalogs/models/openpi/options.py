@@ -25,7 +25,7 @@ class Pi0Compile:
         metadata={"help": "direct: activations are kept; upstream: they are computed again in the backward pass"},
     )
     memory_budget: float = field(
-        default=0.5,
+        default=0.3,
         metadata={
             "help": "of what a compiled region would keep of its forward, the part that it may keep: 1 keeps all that "
             "it has written; less computes first the cheap, then scores and products again"
