@@ -101,3 +101,40 @@ def test_the_page_lists_groups_options_numerics_and_what_is_on() -> None:
         assert on == ("on" if built_in().groups[id] else "off"), id
         assert re.findall(r"`(\w+)`", options) == list(group.option_names), id
         assert numerics == group.about.numerics, id
+
+
+GUARDS = """
+import torch
+from turbo_hydra.catalogs.models.openpi import (
+    ada_rms_norm, deferred_metrics, geglu, options, pi0_compile, rope_cache, siglip_gelu, softmax,
+    tensor_batches)
+from types import SimpleNamespace
+
+def original(*args, **kwargs):
+    return "original"
+
+def expect(result, what):
+    if result != "original":
+        raise SystemExit(f"{what}: the guard let it through: {result}")
+
+x = torch.zeros(2, 3, 4)
+other = SimpleNamespace(act_fn=None, activation_fn=None, fc1=None, dense=None, weight=torch.zeros(4), training=False,
+                        rope_type="dynamic", attention_scaling=1.0, inv_freq=x)
+expect(geglu.forward(original, None)(other, x), "geglu")
+expect(siglip_gelu.forward(original, None)(other, x), "siglip_gelu")
+expect(ada_rms_norm.forward(original, None)(other, x), "ada_rms_norm")
+expect(softmax.attention(original, None)(other, x[None], x[None], x[None], None, 1.0), "softmax")
+expect(rope_cache.forward(original, None)(other, x, x), "rope_cache")
+expect(deferred_metrics.forward(original, None)(other, None, None), "deferred_metrics")
+expect(deferred_metrics.clip(original, None)([], 1.0), "deferred_metrics.clip")
+expect(pi0_compile.apply_checkpoint(original, options.Pi0Compile(mode="none"))(other, original), "pi0_compile")
+expect(tensor_batches.collate(original, None)([]), "tensor_batches")
+print("held", __debug__)
+"""
+
+
+@pytest.mark.parametrize("flags", [(), ("-O",)], ids=["plain", "optimized"])
+def test_guards_hold_under_python_O(flags: tuple[str, ...]) -> None:
+    done = subprocess.run([sys.executable, *flags, "-c", GUARDS], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert done.stdout.strip() == f"held {not flags}"
