@@ -199,3 +199,18 @@ def test_launches_are_counted_in_a_profile(measured: Measured) -> None:
             optimizer.step()
     # Two linear layers, activation and loss, forward and backward, and an optimizer.
     assert 10 < metered.meter.summary()["launches_per_step"] < 100
+
+
+def test_the_last_step_is_read_when_it_has_passed(measured: Measured) -> None:
+    model, x = network()
+    optimizer = torch.optim.AdamW(model.parameters())
+    with measured() as metered:
+        for _ in range(2):
+            optimizer.zero_grad()
+            busy(50)
+            loss = model(x).square().mean()
+            loss.backward()
+            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+    assert metered.rows[-1].loss == loss.item()
+    assert metered.rows[-1].grad_norm == norm.item()

@@ -118,6 +118,13 @@ def passed(event: Any) -> bool:
         return True
 
 
+def wait(event: Any) -> None:
+    """Wait for a step's work on the device, where there is any; a device that is dead is not waited for."""
+    if event is not None:
+        with contextlib.suppress(RuntimeError):
+            event.synchronize()
+
+
 def elapsed_ms(start: Any, end: Any) -> float | None:
     """Time between two events that have passed, in milliseconds; None where there is no such time."""
     if start is None or end is None:

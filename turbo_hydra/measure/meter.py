@@ -304,6 +304,9 @@ class Meter:
 
     def _write(self, everything: bool) -> None:
         done: list[_Ended] = []
+        if everything and self._ended:
+            # What is left is read on a stream of its own, which does not wait for the script's.
+            device.wait(self._ended[-1].end)
         while self._ended and (everything or device.passed(self._ended[0].end)):
             done.append(self._ended.popleft())
         if not done:
