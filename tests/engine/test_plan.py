@@ -173,6 +173,13 @@ def test_a_cycle_of_dependencies_blocks_what_lies_on_it_and_what_needs_it(two: L
     assert two.status("d") == "applied"
 
 
+def test_a_cycle_of_groups_that_are_off_blocks_nothing(two: Lab) -> None:
+    two.group("a", two.replace("lib.f", "new.f"), depends_on=("b",))
+    two.group("b", two.replace("lib.g", "new.f"), depends_on=("a",))
+    two.apply(groups={})
+    assert decisions(two) == {name: ("skip", ["group_disabled"]) for name in ("a", "b")}
+
+
 def test_a_blocked_group_blocks_its_dependents_and_nobody_else(two: Lab) -> None:
     two.group("bad", two.replace("lib.nothing", "new.f"))
     two.group("child", two.replace("lib.f", "new.f"), depends_on=("bad",))
