@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import copy
+import io
+import pickle
 from typing import Any
 
 import pytest
@@ -11,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.openpi.small import applied, batch, model
-from turbo_hydra.catalogs.models.openpi.deferred_metrics import Deferred, Shown
+from turbo_hydra.catalogs.models.openpi.deferred_metrics import Deferred, DeferredTensor, Shown
 
 ID = "openpi.deferred_metrics"
 NUMBERS = st.floats(-1e6, 1e6, width=32)
@@ -90,6 +93,20 @@ def test_a_loss_is_a_tensor_and_trains() -> None:
     assert norm.device.type == "cpu"
     assert bool(torch.isfinite(norm))
     assert torch.stack([norm, norm]).shape == (2,)
+
+
+def test_what_is_saved_is_plain() -> None:
+    number = deferred(1.5)
+    losses = torch.ones(2).as_subclass(DeferredTensor)
+    file = io.BytesIO()
+    torch.save({"loss": number, "losses": losses}, file)
+    file.seek(0)
+    saved = torch.load(file, weights_only=True)
+    assert saved["loss"] == 1.5
+    assert type(saved["loss"]) is type(saved["losses"]) is torch.Tensor
+    for copied in (pickle.loads(pickle.dumps(number)), copy.deepcopy(number)):
+        assert type(copied) is torch.Tensor
+        assert copied == 1.5
 
 
 def test_evaluation_gives_plain_tensors() -> None:

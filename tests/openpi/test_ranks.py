@@ -48,7 +48,7 @@ with repository(), applied({ids!r}):
         torch.nn.utils.clip_grad_norm_(pi0.parameters(), max_norm=1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        losses.append(loss.item())
+        losses.append(float(loss))
     flat = torch.cat([parameter.detach().flatten() for parameter in pi0.parameters()])
     theirs = flat.clone()
     dist.broadcast(theirs, src=0)

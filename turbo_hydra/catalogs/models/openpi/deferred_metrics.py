@@ -61,7 +61,16 @@ class DeferredTensor(Tensor):
 
     def item(self) -> Any:
         """The value, once it is needed."""
-        return Deferred(self.detach().as_subclass(Tensor), _losses)
+        return Deferred(_plain(self.detach()), _losses)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Saved, it is a plain tensor."""
+        return _plain(self).__reduce_ex__(protocol)
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    with torch._C.DisableTorchFunctionSubclass():  # which would make a deferred tensor of the result
+        return tensor.as_subclass(Tensor)
 
 
 class Shown:
@@ -128,6 +137,10 @@ class Deferred:
 
     def __hash__(self) -> int:
         return hash(float(self))
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Saved or copied, it is a plain tensor, which `torch.load` takes from anyone."""
+        return self.tensor.cpu().__reduce_ex__(protocol)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "tensor":
