@@ -217,6 +217,7 @@ def test_copies_and_pickles_step_on() -> None:
 
 # Adam and SGD.
 
+EVERY = ("AdamW", "Adam", "SGD")
 KINDS: dict[str, Any] = {
     "Adam": lambda params, **more: torch.optim.Adam(params, lr=1e-2, weight_decay=0.1, **more),
     "SGD": lambda params, **more: torch.optim.SGD(params, lr=1e-2, weight_decay=0.1, **more),
@@ -229,7 +230,7 @@ KINDS: dict[str, Any] = {
 def test_adam_and_sgd_step_as_the_plain_ones(make: Any, dtype: torch.dtype, atol: float) -> None:
     plain, fused = model(dtype), model(dtype)
     train(plain, make(plain.parameters()), 5)
-    with applied(ID):
+    with applied(ID, optimizers=EVERY):
         optimizer = make(fused.parameters())
     train(fused, optimizer, 5)
     # torch 2.13's fused SGD for bfloat16 on a CPU goes elsewhere.
@@ -240,6 +241,9 @@ def test_adam_and_sgd_step_as_the_plain_ones(make: Any, dtype: torch.dtype, atol
 
 
 def test_only_the_optimizers_that_the_option_names(reasons: list[str]) -> None:
+    with applied(ID):
+        assert not is_fused(torch.optim.SGD(model().parameters(), 0.1))
+    assert reasons == ["left out by an option"]
     with applied(ID, optimizers=("AdamW",)):
         assert is_fused(AdamW(model().parameters()))
         assert not is_fused(torch.optim.Adam(model().parameters()))
@@ -257,7 +261,7 @@ def test_sgd_takes_sparse_gradients_and_momentum_that_begins_later_as_before() -
 
     nets, chosen = [embed(), embed()], []
     for ids, net in zip(((), (ID,)), nets, strict=True):
-        with applied(*ids):
+        with applied(*ids, **({"optimizers": EVERY} if ids else {})):
             optimizers = [
                 torch.optim.SGD(net["words"].parameters(), 0.1),
                 torch.optim.SGD([*net["late"].parameters(), *net["out"].parameters()], 0.1, 0.9),
@@ -293,7 +297,7 @@ def test_gradients_and_a_resumed_state_may_be_laid_otherwise_than_their_paramete
         first = nn.Parameter(weight.clone())
         second = nn.Parameter(weight.clone().to(memory_format=torch.channels_last))
         gradients = [torch.randn(4, 3, 2, 2) for _ in range(3)]
-        with applied(*ids):
+        with applied(*ids, **({"optimizers": EVERY} if ids else {})):
             before, after = make([first]), make([second])
         if laid != "gradient":
             first.grad = gradients[0].clone()

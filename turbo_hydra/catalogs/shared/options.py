@@ -11,7 +11,8 @@ class FusedOptimizer:
     """Options of groups on `fused_adamw`."""
 
     optimizers: tuple[str, ...] = field(
-        default=("AdamW", "Adam", "SGD"), metadata={"help": "classes of torch.optim whose fused kernel is chosen"}
+        default=("AdamW", "Adam"),
+        metadata={"help": "classes of torch.optim whose fused kernel is chosen; SGD too, which is slower on a CPU"},
     )
 
 
