@@ -20,6 +20,7 @@ turbo_hydra.apply()
 
 import torch  # noqa: E402  the engine comes first
 
+from turbo_hydra.catalogs.shared.sgd_steps import choose_each_step  # noqa: E402
 from turbo_hydra.measure.statistics import median, ratio_interval  # noqa: E402
 
 STEPS = 50
@@ -56,8 +57,9 @@ def main() -> None:
     order = random.Random(args.seed)
     for name in ("AdamW", "Adam", "SGD"):
         # What the script chose stays as it is: `foreach=False` is what it gets on a CPU without choosing.
-        # SGD's is an option of the group, not its default.
-        fused = make(name, fused=True) if name == "SGD" else make(name)
+        fused = make(name)
+        if name == "SGD":  # an option of the group, not its default
+            choose_each_step(fused)
         sides = {"plain": make(name, foreach=False), "fused": fused}
         times: dict[str, list[float]] = {"plain": [], "fused": []}
         for optimizer in sides.values():

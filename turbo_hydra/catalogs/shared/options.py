@@ -12,7 +12,7 @@ class FusedOptimizer:
 
     optimizers: tuple[str, ...] = field(
         default=("AdamW", "Adam"),
-        metadata={"help": "classes of torch.optim whose fused kernel is chosen; SGD too, which is slower on a CPU"},
+        metadata={"help": "classes of torch.optim whose fused kernel is chosen; SGD's gains nothing on a CPU"},
     )
 
 
