@@ -26,6 +26,7 @@ OFF = {
     "openpi.siglip_gelu",
     "openpi.ada_rms_norm",
     "openpi.softmax",
+    "openpi.prefix_attention",
 }
 
 

@@ -28,6 +28,7 @@ GROUPS: Mapping[str, Mapping[str, Any]] = {
     "openpi.siglip_gelu": {},
     "openpi.ada_rms_norm": {},
     "openpi.softmax": {},
+    "openpi.prefix_attention": {},
 }
 STRIDED = {"openpi.gemma_checkpoint_stride": {"layer_stride": 2}}
 TOLERANCE = {"float32": 1e-6, "bfloat16": 2e-2}
@@ -47,7 +48,7 @@ def bitwise(ids: Any) -> bool:
 
 SLOW = pytest.mark.slow
 # Groups without a kernel that a CPU could run, which take the original's way here.
-KERNELS = ("openpi.geglu", "openpi.siglip_gelu", "openpi.ada_rms_norm", "openpi.softmax")
+KERNELS = ("openpi.geglu", "openpi.siglip_gelu", "openpi.ada_rms_norm", "openpi.softmax", "openpi.prefix_attention")
 
 
 def fast(ids: Any) -> bool:

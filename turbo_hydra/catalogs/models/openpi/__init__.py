@@ -217,6 +217,20 @@ group(
 )
 
 group(
+    "openpi.prefix_attention",
+    wrap(f"{_GEMMA}.eager_attention_forward", f"{_HERE}.prefix_attention.attention", stack=True),
+    depends_on=_SERVED,
+    about=About(
+        why="The eager attention stores scores [batch, 8, length, length] and computes those that the mask hides: of a "
+        "prefix, what masked tokens see and are seen by. The kernel skips hidden tiles and stores no scores. Off, "
+        "since it has yet to be measured in the whole model; with openpi.softmax on as well this one is used.",
+        memory="less: no scores are kept",
+        numerics="close",
+        validated=_VALIDATED_SMALL,
+    ),
+)
+
+group(
     "openpi.tensor_batches",
     wrap("openpi.training.data_loader._collate_fn", f"{_HERE}.tensor_batches.collate"),
     depends_on=_SERVED,
