@@ -146,7 +146,7 @@ def test_deepspeed(launching: Launching) -> None:
     for rank in (0, 1):
         told = found(launching, rank)
         assert (told["fused"], told["arguments"]) == (True, [f"--local_rank={rank}", "a"])
-        assert told["launcher"][1:] == ["-m"], told["launcher"]
+        assert told["launcher"] == ["-u", "-m"]
     assert [rank["status"] for rank in ran.report["ranks"]] == ["succeeded", "succeeded"]
 
 
