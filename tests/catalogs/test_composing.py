@@ -41,20 +41,7 @@ def groups(model: str) -> dict[str, Group]:
     return dict(registry.groups)
 
 
-def shares(model: str, name: str) -> bool:
-    """Whether a model's group stands on the shared replacements alone, and not on one of its own too."""
-    group = groups(model).get(f"{model}.{name}")
-    shared = f"turbo_hydra.catalogs.shared.{name}."
-    return group is not None and all(member.replacement.startswith(shared) for member in group.members)
-
-
-PAIRS = [(model, name) for model in MODELS for name in NAMES if shares(model, name)]
-OTHERS = [
-    (model, name)
-    for model in MODELS
-    for name in NAMES
-    if f"{model}.{name}" in groups(model) and not shares(model, name)
-]
+PAIRS = [(model, name) for model in MODELS for name in NAMES if f"{model}.{name}" in groups(model)]
 
 
 def planned(model: str, name: str, first: str, disable: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -96,14 +83,8 @@ def test_with_one_of_a_pair_off_the_other_is_on(model: str, name: str, off: str)
     assert decision == "apply"
 
 
-def test_these_pairs_share_their_replacements() -> None:
-    assert {("openpi", "fused_adamw"), ("openpi", "ddp_state"), ("tiny_vla", "ddp_state")} <= set(PAIRS)
-
-
-@pytest.mark.parametrize(("model", "name"), OTHERS)
-def test_a_model_with_a_replacement_of_its_own_is_a_conflict_that_names_both(model: str, name: str) -> None:
-    found = planned(model, name, "torch")
-    assert all(decision == "block" and "conflict" in reasons for decision, reasons in found.values())
+def test_openpi_has_all_of_them() -> None:
+    assert {("openpi", name) for name in NAMES} <= set(PAIRS)
 
 
 def test_check_takes_configs_that_were_composed(tmp_path: Path) -> None:

@@ -26,6 +26,14 @@ HORIZON, ACTION_DIM, PADDED = 3, 5, 12
 _known: dict[str, ModuleType] = {}
 
 
+def _owner(path: str) -> Any:
+    """What a path names; torch takes some of its modules out of their package."""
+    try:
+        return importlib.import_module(path)
+    except ModuleNotFoundError:
+        return load_object(path)
+
+
 def _ours(name: str) -> bool:
     return name.partition(".")[0] in ("openpi", "transformers")
 
@@ -66,11 +74,11 @@ def applied(ids: Mapping[str, Mapping[str, Any]]) -> Iterator[None]:
             options = group.options(**ids[id]) if group.options else None
             for member in group.members:
                 places = [path.rpartition(".") for path in member.paths]
-                original = vars(load_object(places[0][0]))[places[0][2]]
+                original = vars(_owner(places[0][0]))[places[0][2]]
                 new = load_object(member.replacement)
                 new = new(original, options) if member.kind == "wrap" else new
                 for path, _, name in places:
-                    patch.setattr(load_object(path), name, new)
+                    patch.setattr(_owner(path), name, new)
                 for module in [value for key, value in sys.modules.items() if _ours(key)]:
                     for other in [key for key, value in vars(module).items() if value is original]:
                         patch.setattr(module, other, new)

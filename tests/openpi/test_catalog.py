@@ -27,6 +27,7 @@ OFF = {
     "openpi.ada_rms_norm",
     "openpi.softmax",
     "openpi.prefix_attention",
+    "openpi.fp32_optimizer_state",
 }
 
 

@@ -29,6 +29,7 @@ GROUPS: Mapping[str, Mapping[str, Any]] = {
     "openpi.ada_rms_norm": {},
     "openpi.softmax": {},
     "openpi.prefix_attention": {},
+    "openpi.fp32_optimizer_state": {},
 }
 STRIDED = {"openpi.gemma_checkpoint_stride": {"layer_stride": 2}}
 TOLERANCE = {"float32": 1e-6, "bfloat16": 2e-2}

@@ -4,7 +4,7 @@
 The targets are the two halves of `clip_grad_norm_`. torch takes the norm of each gradient in the gradient's own dtype,
 moves each norm to the first gradient's device by itself, and multiplies all gradients though the factor is 1. Here the
 norms of low precision are summed in float32, nothing waits for a device, and on a CPU, where looking at a number is
-free, a factor of 1 is no pass at all.
+free, a factor of 1 is no pass at all. Where Triton kernels run, the norm is one launch for each dtype.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from turbo_hydra import fallback
 from turbo_hydra.catalogs.shared.options import ClipGrad
+from turbo_hydra.kernels import clip_norm as kernel
 
 DEVICES = ("cpu", "cuda", "xpu")
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -40,6 +41,8 @@ def total_norm(original: Callable[..., Tensor], options: ClipGrad) -> Callable[.
             return original(tensors, norm_type, error_if_nonfinite, foreach)
         # As torch has it, the result has the dtype that the gradients' dtypes promote to.
         dtype = functools.reduce(torch.promote_types, {item.dtype for item in tensors})
+        if float(norm_type) == 2.0 and kernel.unfit(tensors) is None:
+            return kernel.clip_norm(tensors, float("inf"))[0].to(dtype)
         norms: list[Tensor] = []
         for alike in _by_dtype(tensors):
             precise = torch.promote_types(alike[0].dtype, torch.float32)

@@ -59,7 +59,8 @@ group(
     options=ClipGrad,
     about=About(
         why="clip_grad_norm_ takes the norm of each gradient in the gradient's own precision and multiplies all "
-        "gradients though the factor is 1. The norms are taken in one batched pass in float32 at least, and on a CPU, "
+        "gradients though the factor is 1. The norms are taken in one batched pass in float32 at least (one launch for "
+        "each dtype where Triton kernels run), and on a CPU, "
         "where looking at a number waits for nothing, gradients below the limit are left alone.",
         memory="none",
         numerics="close",
