@@ -25,6 +25,11 @@ QUICK = ("ablation.steps=4", "ablation.repeats=1", "ablation.metric=cpu")
         (("ablation.strategy=leave_one_aut",), "did you mean leave_one_out?"),
         (("ablation.budget=soon",), "90s, 30m or 1.5h"),
         (("ablation.groups=[planted.tem]",), "did you mean 'planted.ten'"),
+        # What each run has of its own may be named in settings, and is no mistake.
+        (
+            ("runtime.environment.set.WHERE=${hydra:runtime.output_dir}", "ablation.groups=[planted.tem]"),
+            "did you mean 'planted.ten'",
+        ),
         (("model.args.steps=1,2",), "choose one value"),
         (("optimization.enabled=false",), "optimization.enabled=false"),
         (("ablation.strategy=list",), "ablation.rows"),

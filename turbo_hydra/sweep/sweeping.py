@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
@@ -260,4 +261,11 @@ def _job(composed: DictConfig) -> Job:
     task = composed.copy()
     with open_dict(task):
         del task["hydra"]
-    return _Application.build(task, composed.hydra)
+    # Settings may name what each row's run has of its own, such as its folder: ${hydra:runtime.output_dir}.
+    hydra = HydraConfig.instance()
+    before = hydra.cfg
+    hydra.set_config(composed.copy())
+    try:
+        return _Application.build(task, composed.hydra)
+    finally:
+        hydra.cfg = before
