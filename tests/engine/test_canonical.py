@@ -304,3 +304,15 @@ F_STRINGS = (
     # Characters that became printable with Python 3.11, 3.12 and 3.13.
     "'\U0001fae0\U0001fae8\u2ffc'",
 )
+
+
+def test_empty_strings_count_everywhere_but_between_the_parts_of_an_f_string() -> None:
+    assert ast_hash('x = ["", 1]') != ast_hash("x = [1]")
+    assert ast_hash('f("", 1)') != ast_hash("f(1)")
+
+
+def test_nodes_of_one_object_hash_as_their_text() -> None:
+    text = "def f(x):\n    return x\n\n\ndef f(x, y):\n    return y\n"
+    nodes = ast.parse(text).body
+    assert ast_hash(nodes) == ast_hash(text)
+    assert ast_hash(nodes[0]) == ast_hash(nodes[:1]) != ast_hash(text)
