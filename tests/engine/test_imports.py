@@ -105,6 +105,15 @@ def test_a_function_runs_once_before_the_module(imports: Lab) -> None:
     assert [imports.path("lib")] == imports.load("lib").BEFORE, "it ran before the first import only"
 
 
+def test_functions_of_several_groups_run_before_one_module(imports: Lab) -> None:
+    imports.write("more", "from . import hooks\ndef note(name):\n    hooks.seen.append('more')\n")
+    imports.write("lib", "from .hooks import seen\nBEFORE = list(seen)\n")
+    imports.group("it", before_import(imports.path("lib"), imports.path("hooks.note")))
+    imports.group("also", before_import(imports.path("lib"), imports.path("more.note")))
+    imports.apply()
+    assert sorted(imports.load("lib").BEFORE) == sorted([imports.path("lib"), "more"])
+
+
 def test_what_is_served_leaves_no_trace_in_the_module_of_a_hook(imports: Lab) -> None:
     imports.group("it", before_import(imports.path("lib"), imports.path("hooks.note")))
     imports.apply()
