@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,17 @@ def pytest_configure(config: pytest.Config) -> None:
     asked = [Path(config.invocation_params.dir, argument.partition("::")[0]).resolve() for argument in config.args]
     if any(path in (KERNELS, *KERNELS.parents) or KERNELS in path.parents for path in asked):
         importlib.import_module("tests.kernels.interpreting")
+
+
+@pytest.fixture(autouse=True)
+def _kernels_are_interpreted_where_they_are_tested(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Elsewhere a CPU has no kernels, as outside tests, whichever tests run in the same process."""
+    language = sys.modules.get("turbo_hydra.kernels.language")
+    if language is not None and KERNELS not in request.path.parents:
+        monkeypatch.setattr(language, "INTERPRETED", False)
+        monkeypatch.setattr(language, "DEVICE_TYPES", tuple(kind for kind in language.DEVICE_TYPES if kind != "cpu"))
 
 
 @pytest.fixture(scope="session")
