@@ -90,6 +90,15 @@ def test_live_and_static_give_the_same_files(project: Project) -> None:
     assert "demo_model" not in sys.modules
 
 
+@pytest.mark.parametrize("place", ["absent/out.yaml", "file/out.yaml"])
+def test_a_place_that_cannot_be_written_is_told_before_evidence_is_taken(place: str, project: Project) -> None:
+    folder = project.output.parent
+    (folder / "file").write_text("")
+    project = dataclasses.replace(project, output=folder / place)
+    with pytest.raises(OptimizationConfigError, match=r"cannot write .*there is no folder .*(absent|file); make it"):
+        make(project)
+
+
 def test_an_existing_output_is_kept_without_force(project: Project) -> None:
     project.output.write_text("precious", encoding="utf-8")
     with pytest.raises(OptimizationConfigError, match=r"out\.yaml exists; --force replaces it"):

@@ -103,6 +103,11 @@ def generate(request: Request) -> Generated:
     OptimizationConfigError
         If the recipe, the repository or the composition is wrong; nothing is written then.
     """
+    # Taking evidence can take minutes: told before.
+    if not request.output.parent.is_dir():
+        raise OptimizationConfigError(
+            f"cannot write {request.output}: there is no folder {request.output.parent}; make it"
+        )
     evidence_file = request.output.with_name(f"{request.output.stem}.evidence.json")
     for path in (request.output, evidence_file):
         if path.exists() and not request.force:
@@ -137,8 +142,11 @@ def generate(request: Request) -> Generated:
         },
     )
     text = _config_text(request, recipe, groups, commit, evidence_file.name)
-    write_text_atomic(evidence_file, evidence.to_text())
-    write_text_atomic(request.output, text)
+    try:
+        write_text_atomic(evidence_file, evidence.to_text())
+        write_text_atomic(request.output, text)
+    except OSError as error:
+        raise OptimizationConfigError(f"cannot write {request.output}: {error.strerror}") from None
     return Generated(len(groups), sum(map(len, targets.values())), taken.unseen, taken.layers, taken.absent)
 
 
