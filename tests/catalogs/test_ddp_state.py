@@ -129,6 +129,7 @@ dist.all_gather_object(gathered, found[1])
 if dist.get_rank() == 0:
     print(json.dumps({"plain": found[0], "ours": found[1], "equal": gathered[0] == gathered[1],
                       "static": wrapped.static_graph, "view": wrapped.gradient_as_bucket_view}))
+dist.barrier()
 dist.destroy_process_group()
 """
 
