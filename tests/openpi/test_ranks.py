@@ -55,6 +55,7 @@ with repository(), applied({ids!r}):
     torch.save({{"losses": losses, "unused": unused, "parameters": flat, "alike": torch.equal(flat, theirs),
                 "graphs": len(graphs), "inside": inside, "after": torch._dynamo.config.optimize_ddp,
                 "static": wrapped.static_graph}}, sys.argv[1] + str(rank))
+dist.barrier()
 dist.destroy_process_group()
 """
 
