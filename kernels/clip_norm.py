@@ -133,9 +133,7 @@ def _run(tensors: Sequence[torch.Tensor], max_norm: float) -> tuple[torch.Tensor
     return norm, factor
 
 
-@torch.library.custom_op("turbo_hydra::clip_norm", mutates_args=())
-def _operator(tensors: Sequence[torch.Tensor], max_norm: float) -> tuple[torch.Tensor, torch.Tensor]:
-    return _run(tensors, max_norm)
+_operator = torch.library.custom_op("turbo_hydra::clip_norm", mutates_args=())(_run)
 
 
 @_operator.register_fake
