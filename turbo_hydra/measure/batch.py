@@ -10,17 +10,16 @@ from typing import Any
 _log = logging.getLogger(__name__)
 
 
-def tokens_per_step(model: Mapping[str, Any], argv: Sequence[str]) -> int | None:
+def tokens_per_step(model: Mapping[str, Any], argv: Sequence[str], samples: int | None) -> int | None:
     """Resolve `model.batch.tokens`: tokens a sample, times the samples; None if the configuration does not say."""
     batch = model.get("batch")
     if not isinstance(batch, Mapping) or batch.get("tokens") is None:
         return None
-    samples = samples_per_step(model, argv)
     each = samples_per_step({**model, "batch": batch["tokens"]}, argv)
     return None if samples is None or each is None else samples * each
 
 
-def operations_per_step(model: Mapping[str, Any], argv: Sequence[str]) -> float | None:
+def operations_per_step(model: Mapping[str, Any], samples: int | None) -> float | None:
     """Resolve `model.batch.operations`: floating-point operations of a sample, forward and backward, times the samples.
 
     A multiplication with its addition counts as two. What is computed again in the backward pass does not count: it is
@@ -33,7 +32,6 @@ def operations_per_step(model: Mapping[str, Any], argv: Sequence[str]) -> float 
     if isinstance(each, bool) or not isinstance(each, (int, float)) or each <= 0:
         _log.warning("model.batch.operations is %r, which is no number of operations; utilisation is left out", each)
         return None
-    samples = samples_per_step(model, argv)
     return None if samples is None else samples * float(each)
 
 

@@ -413,13 +413,14 @@ def install(settings: Mapping[str, Any], model: Mapping[str, Any], rank_dir: Pat
     rank = os.environ.get("RANK", "0")
     number = int(rank) if rank.isdigit() else 0
     arguments = sys.argv[1:]
+    samples = samples_per_step(model, arguments)
     return Meter(
         checked,
-        samples_per_step(model, arguments),
+        samples,
         rank_dir,
         number,
-        tokens=tokens_per_step(model, arguments),
-        operations=operations_per_step(model, arguments),
+        tokens=tokens_per_step(model, arguments, samples),
+        operations=operations_per_step(model, samples),
     )
 
 
