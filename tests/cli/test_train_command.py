@@ -267,6 +267,10 @@ def test_recipes_add_their_groups_catalogs_and_evidence(train: Run, tmp_path: Pa
     written = job(tmp_path)["optimization"]
     assert [id for id, on in written["groups"]["tiny_vla"].items() if on] == []
     assert [id for id, on in written["groups"]["torch"].items() if on] == ["fused_adamw"]
-    assert set(written["catalogs"]) == {"turbo_hydra.catalogs.models.tiny_vla", "turbo_hydra.catalogs.torch"}
+    assert set(written["catalogs"]) == {
+        "turbo_hydra.catalogs.models.tiny_vla",
+        "turbo_hydra.catalogs.calibration",
+        "turbo_hydra.catalogs.torch",
+    }
     assert [Path(path).name for path in written["evidence"]] == ["tiny_vla.evidence.json", "common.evidence.json"]
     assert "applied=1 " in done.stdout + done.stderr or "applied=2 " in done.stdout + done.stderr
