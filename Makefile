@@ -11,15 +11,16 @@ PYTEST := $(TESTENV) $(BIN)/python -m pytest
 # Two workers for the tests that start few processes; the slow ones start several ranks each, and run alone.
 WORKERS ?= 2
 
-.PHONY: help setup train compare test test-all lint format clean
+.PHONY: help setup train compare test test-all test-real lint format clean
 
 help:
 	@echo "make train      train the embedded model with its optimizations, and say what each did (ARGS='...' adds overrides)"
 	@echo "make compare    the same run with and without them, in turn; prints the ratio of step times"
 	@echo "make test       the tests that a change is checked with"
 	@echo "make test-all   the slow tests as well: several ranks, signals, package builds, README's commands"
+	@echo "make test-real  the tests against real packages, each in an environment of its own under .real/ (minutes each to install)"
 	@echo "make lint       ruff and mypy"
-	@echo "make clean      removes what builds, tests and runs left; keeps $(VENV)"
+	@echo "make clean      removes what builds, tests and runs left; keeps $(VENV) and .real"
 
 setup: $(READY)
 
@@ -36,10 +37,13 @@ compare: $(READY)
 	$(BIN)/python benchmarks/compare.py $(ARGS)
 
 test: $(READY)
-	$(PYTEST) -n $(WORKERS) -m "not slow" $(ARGS)
+	$(PYTEST) -n $(WORKERS) -m "not slow and not real" $(ARGS)
 
 test-all: $(READY)
-	$(PYTEST) -m slow $(ARGS)
+	$(PYTEST) -m "slow and not real" $(ARGS)
+
+test-real: $(READY)
+	$(PYTEST) -m real $(ARGS)
 
 lint: $(READY)
 	$(BIN)/ruff check .
