@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Groups without which BEVFormer does not run on today's Python, NumPy and torch, or without a GPU."""
+
+from __future__ import annotations
+
+from turbo_hydra import About, group
+from turbo_hydra.compatibility import optional_import
+
+group(
+    "bevformer.optional_imports",
+    optional_import("detectron2"),
+    optional_import("detectron2.data"),
+    optional_import("detectron2.data.transforms"),
+    optional_import("detectron2.layers", ("Conv2d", "ShapeSpec", "batched_nms", "cat", "get_norm")),
+    optional_import("detectron2.modeling"),
+    optional_import("detectron2.modeling.postprocessing", ("detector_postprocess",)),
+    optional_import("detectron2.structures", ("BoxMode", "Boxes", "Instances")),
+    optional_import("detectron2.structures.boxes", ("BoxMode",)),
+    optional_import("detectron2.utils"),
+    optional_import("detectron2.utils.comm", ("get_world_size",)),
+    optional_import("detectron2.utils.env", ("TORCH_VERSION",)),
+    optional_import("fvcore"),
+    optional_import("fvcore.nn", ("sigmoid_focal_loss",)),
+    optional_import("fvcore.nn.smooth_l1_loss", ("smooth_l1_loss",)),
+    optional_import("IPython", ("embed",)),
+    optional_import("traitlets", ("import_item",)),
+    optional_import("tkinter"),
+    optional_import("tkinter.messagebox", ("NO",)),
+    about=About(
+        purpose="compatibility",
+        why="Importing BEVFormer's plugin imports detectron2 and fvcore, which only the auxiliary head of BEVFormerV2 "
+        "uses, and leftovers of debugging from IPython, traitlets and tkinter. Where one is not installed, a stand-in "
+        "has the names that are imported; calling one raises an ImportError.",
+        numerics="bitwise",
+        validated="BEVFormer at 66b65f3 without any of them",
+        until="the plugin imports what it uses",
+    ),
+)
