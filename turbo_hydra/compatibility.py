@@ -67,7 +67,7 @@ def import_alias(module: str, source: str, alias: str) -> Member:
     return Member("import_alias", f"{module}.{alias}", source, place=place)
 
 
-def optional_import(module: str, names: tuple[str, ...] = ()) -> Member:
+def optional_import(module: str, names: tuple[str, ...] = (), *, needs: tuple[str, ...] = ()) -> Member:
     """Declare a stand-in for `module` where it is absent.
 
     Parameters
@@ -76,15 +76,23 @@ def optional_import(module: str, names: tuple[str, ...] = ()) -> Member:
         The module.
     names : tuple[str, ...]
         What it has: calling one raises an ImportError. Any other name is an AttributeError.
+    needs : tuple[str, ...]
+        Modules without which `module` counts as absent: they are imported to see whether they can be. For a package
+        that is there in part, such as `tkinter` on a Python without Tk.
 
     Raises
     ------
     DeclarationError
-        If the module or a name is malformed.
+        If a module or a name is malformed.
     """
     place, _ = caller()
     _check_module("module", module, place)
-    return Member("optional_import", module, "", names=_names(module, names, place), place=place)
+    names = _names(module, names, place)
+    if isinstance(needs, str) or not all(is_path(item) for item in needs):
+        raise DeclarationError(
+            f"{place}: needs of optional_import '{module}' must be a tuple of modules, found {needs!r}"
+        )
+    return Member("optional_import", module, "", names=names, needs=tuple(needs), place=place)
 
 
 def registry_override(module: str, registry: str, names: tuple[str, ...]) -> Member:

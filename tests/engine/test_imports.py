@@ -140,6 +140,22 @@ def test_a_module_that_is_present_needs_no_stand_in(imports: Lab) -> None:
     assert imports.member()["note"] == "present, no stand-in needed"
 
 
+def test_a_package_that_is_there_in_part_counts_as_absent(imports: Lab) -> None:
+    imports.write("part", "from . import no_such_part\n")
+    needs = (imports.path("base"), imports.path("no_such_part"))
+    imports.group("it", optional_import(imports.path("part"), ("NO",), needs=needs))
+    imports.apply()
+    with pytest.raises(ImportError, match=r"part.NO' was called"):
+        imports.load("part").NO()
+    assert imports.member()["note"] == f"absent without {needs[1]}, a stand-in is served"
+
+
+def test_a_package_that_has_what_it_needs_is_present(imports: Lab) -> None:
+    imports.group("it", optional_import(imports.path("lib"), ("op",), needs=(imports.path("base"),)))
+    imports.apply()
+    assert imports.load("lib").f(2) == 4
+
+
 @pytest.mark.parametrize("loaded", [True, False])
 def test_an_alias_is_set_where_it_is_missing(imports: Lab, loaded: bool) -> None:
     if loaded:
@@ -274,6 +290,8 @@ def test_undo_takes_the_hook_away_and_import_itself_was_never_changed(imports: L
         lambda: replace_import("a b", "c"),
         lambda: optional_import("a", "names"),  # type: ignore[arg-type]
         lambda: optional_import("a", ("not a name",)),
+        lambda: optional_import("a", needs="b"),  # type: ignore[arg-type]
+        lambda: optional_import("a", needs=("not a module",)),
         lambda: import_alias("a", "b.c", "not a name"),
         lambda: registry_override("a", "b.C", ()),
         lambda: before_import("", "a.b"),

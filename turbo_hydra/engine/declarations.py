@@ -89,6 +89,7 @@ class Member:
     stack: bool = False
     observer: bool = False
     names: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
     source: bool = False
     place: Place = field(default=Place("<unknown>", 0), compare=False)
 

@@ -114,11 +114,14 @@ class PreparedImport(PreparedMember):
         self._add(Rule(self.member.target, self.group.id, before=[lambda _: function(context)]))
 
     def _install_optional_import(self, repository: Path | None) -> None:
-        if self.member.target in sys.modules or _spec(self.member.target) is not None:
+        target = self.member.target
+        missing = next((name for name in self.member.needs if not _importable(name)), None)
+        present = target in sys.modules or (missing is None and _spec(target) is not None)
+        if present:
             self.note = "present, no stand-in needed"
             return
-        self._add(Rule(self.member.target, self.group.id, stub=self.member.names))
-        self.note = "absent, a stand-in is served"
+        self._add(Rule(target, self.group.id, stub=self.member.names, over=missing is not None))
+        self.note = f"absent{f' without {missing}' if missing else ''}, a stand-in is served"
 
     def _install_import_alias(self, repository: Path | None) -> None:
         module = self.member.target.rpartition(".")[0]
@@ -165,3 +168,11 @@ def _spec(module: str) -> Any:
         return importlib.util.find_spec(module)
     except (ImportError, ValueError):
         return None
+
+
+def _importable(module: str) -> bool:
+    try:
+        importlib.import_module(module)
+    except ImportError:
+        return False
+    return True

@@ -34,6 +34,8 @@ class Rule:
         Makes the text that runs under the module's name from the original's text (None where there is none).
     stub : tuple[str, ...] or None
         Names of a stand-in for a module that is absent.
+    over : bool
+        Whether the stand-in is served though the module can be found.
     before, after : list of callables
         Called with the module's name, before it is executed (once) and after it was.
     served : int
@@ -47,6 +49,7 @@ class Rule:
     serve: str | None = None
     source: SourceFunction | None = None
     stub: tuple[str, ...] | None = None
+    over: bool = False
     before: list[Callable[[str], object]] = field(default_factory=list)
     after: list[Callable[[str], object]] = field(default_factory=list)
     served: int = 0
@@ -112,7 +115,7 @@ def _spec(fullname: str, original: ModuleSpec | None, rules: list[Rule]) -> Modu
         spec = ModuleSpec(fullname, loader, origin=loader.file, is_package=is_package)
         if is_package and original is not None:
             spec.submodule_search_locations = original.submodule_search_locations
-    elif original is None:
+    elif original is None or any(rule.over for rule in stubs):
         if not stubs:
             return None
         loader = _StubLoader(stubs[-1])

@@ -24,7 +24,8 @@ group(
     optional_import("fvcore.nn.smooth_l1_loss", ("smooth_l1_loss",)),
     optional_import("IPython", ("embed",)),
     optional_import("traitlets", ("import_item",)),
-    optional_import("tkinter"),
+    # A package of the standard library that many builds have without Tk itself.
+    optional_import("tkinter", needs=("_tkinter",)),
     optional_import("tkinter.messagebox", ("NO",)),
     about=About(
         purpose="compatibility",
