@@ -20,6 +20,7 @@ from turbo_hydra.engine.errors import (
 )
 from turbo_hydra.engine.hits import fallback
 from turbo_hydra.engine.latch import Latch, end_step
+from turbo_hydra.engine.layers import redecorated
 from turbo_hydra.engine.prepared import PreparedExecution
 from turbo_hydra.engine.registry import Registry, group
 from turbo_hydra.engine.report import OptimizationReport
@@ -47,6 +48,7 @@ __all__ = [
     "end_step",
     "fallback",
     "group",
+    "redecorated",
     "replace",
     "replace_import",
     "wrap",
