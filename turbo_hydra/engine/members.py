@@ -18,7 +18,7 @@ from turbo_hydra.engine.hits import Hits
 from turbo_hydra.engine.kinds import function_of
 from turbo_hydra.engine.objects import load_object
 from turbo_hydra.engine.selection import Selection
-from turbo_hydra.engine.targets import ResolutionError, Site, own_namespace, resolve
+from turbo_hydra.engine.targets import ResolutionError, Site, describe, own_namespace, resolve
 
 
 class Shadow(Protocol):
@@ -140,7 +140,7 @@ class PreparedMember:
             self._warn_of_timing()
 
     def _prepare_found(self, selection: Selection, reader: LiveReader) -> None:
-        if not self._resolve() or self.site is None:
+        if not self._resolve(selection, reader) or self.site is None:
             return
         if not self.member.observer:
             self._check_evidence(self.site, selection, reader)
@@ -166,20 +166,22 @@ class PreparedMember:
             if module is not None:
                 value: Any = module
                 for part in parts[count:]:
-                    namespace = own_namespace(value)
-                    if part not in namespace:
+                    # A class has what it inherits, too: it may be one that somebody has put in another's place.
+                    holders = type.mro(value) if isinstance(value, type) else (value,)
+                    namespace = next((space for item in holders if part in (space := own_namespace(item))), None)
+                    if namespace is None:
                         return False
                     value = namespace[part]
                 return True
         return False
 
-    def _resolve(self) -> bool:
+    def _resolve(self, selection: Selection, reader: LiveReader) -> bool:
         target = self.member.target
         try:
             self.site = resolve(target, self.member.scope)
             self.alias_sites = self._resolve_aliases(self.site)
         except ResolutionError as error:
-            self.fail(error.code, str(error), expected=target)
+            self._fail_to_resolve(error, selection, reader)
         except Exception as error:
             cause = f"{type(error).__name__}: {error}"
             self.fail("target.import_error", f"importing '{target}' raised {cause}", expected=target, actual=cause)
@@ -187,6 +189,17 @@ class PreparedMember:
             return False
         self.checks.append(Check("target.resolved", "pass", self.group.id, target, actual=self.site.kind))
         return True
+
+    def _fail_to_resolve(self, error: ResolutionError, selection: Selection, reader: LiveReader) -> None:
+        target = self.member.target
+        if error.owner is None or not selection.evidence.get(target):
+            self.fail(error.code, str(error), expected=target)
+            return
+        # What was recorded was the package's own: another program has exchanged it since.
+        found = describe(error.owner)
+        place = reader.read(error.owner, target.split(".")[-2]).place
+        message = f"'{target}' leads to {found} ({place}), which another program has put there"
+        self.fail(error.code, message, expected=target.rpartition(".")[0], actual=found, place=place)
 
     def _resolve_aliases(self, site: Site) -> tuple[Site, ...]:
         found: dict[tuple[int, str], Site] = {}

@@ -23,11 +23,14 @@ class ResolutionError(Exception):
     ----------
     code : str
         `target.missing`, `target.import_error`, `target.immutable`, `target.foreign_owner`.
+    owner : object or None
+        For `target.foreign_owner`: what the path leads to.
     """
 
-    def __init__(self, code: str, message: str) -> None:
+    def __init__(self, code: str, message: str, owner: Any = None) -> None:
         super().__init__(message)
         self.code = code
+        self.owner = owner
 
 
 @dataclass(frozen=True)
@@ -218,6 +221,7 @@ def _check_owner(path: str, owner: Any, scope: str | None) -> None:
         raise ResolutionError(
             "target.foreign_owner",
             f"'{path}' changes {describe(owner)} for everyone; name it by its own path, or declare scope='global'",
+            owner,
         )
 
 
