@@ -60,6 +60,12 @@ def _reader(value: Any) -> Any:
         ({"args": {"flag": True, "off": False, "none": None}}, ["--flag"]),
         ({"args": {"tag": ["x", "y"]}}, ["--tag", "x", "--tag", "y"]),
         ({"args": {"tag": ["x", "y"]}, "arg_style": "equals"}, ["--tag=x", "--tag=y"]),
+        (
+            {"args": {"on": True, "off": False, "none": None, "n": 1.5, "s": "x y"}, "arg_style": "values"},
+            ["--on=true", "--off=false", "--n=1.5", "--s=x y"],
+        ),
+        ({"args": {"size": [56, 56]}, "arg_style": "values"}, ["--size=[56, 56]"]),
+        ({"args": {"a": {"b": [True, "x", None]}}, "arg_style": "values"}, ['--a.b=[true, "x", null]']),
         ({"args": {"a": {"b": 1, "c": {"d": True}}}}, ["--a.b", "1", "--a.c.d"]),
         ({"args": {"lr": 1e-5, "n": -3}}, ["--lr", "1e-05", "--n", "-3"]),
         ({"args": {"-v": True, "-j": 4}}, ["-v", "-j", "4"]),
@@ -79,10 +85,11 @@ def test_rendering(model: dict[str, Any], rendered: list[str]) -> None:
         ({"args": {"a": [{"b": 1}]}}, "'model.args.a'"),
         ({"args": {"a": [True]}}, "'model.args.a'"),
         ({"args": {"a": {"b": object()}}}, "'model.args.a.b'"),
+        ({"args": {"a": {"b": [object()]}}, "arg_style": "values"}, "'model.args.a.b' must be plain data"),
         ({"args": "--lr 3"}, "'model.args'"),
         ({"positional": "cfg.py"}, "'model.positional' must be a list"),
         ({"extra": [None]}, "'model.extra'"),
-        ({"arg_style": "colon"}, "'model.arg_style' must be one of space, equals, found 'colon'"),
+        ({"arg_style": "colon"}, "'model.arg_style' must be one of space, equals, values, found 'colon'"),
     ],
 )
 def test_what_has_no_rendering_is_refused_with_its_key(model: dict[str, Any], words: str) -> None:

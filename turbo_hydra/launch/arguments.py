@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from turbo_hydra.launch.job import JobError
 
-STYLES = ("space", "equals")
+STYLES = ("space", "equals", "values")
 
 
 def render(model: Mapping[str, Any]) -> list[str]:
@@ -17,8 +18,9 @@ def render(model: Mapping[str, Any]) -> list[str]:
     Parameters
     ----------
     model : mapping
-        `positional` (list), `args` (option names to values), `arg_style` (`space` for `--a b`, `equals` for `--a=b`)
-        and `extra` (list, passed as it is).
+        `positional` (list), `args` (option names to values), `arg_style` (`space` for `--a b`, `equals` for `--a=b`,
+        `values` for `--a=b` where true, false and lists are values as well: `--a=true --b=[1, 2]`) and `extra` (list,
+        passed as it is).
 
     Raises
     ------
@@ -56,7 +58,11 @@ def _option(name: str, value: Any, style: str) -> list[str]:
         # `model.args.a.b=1` on Hydra's command line makes a mapping of mappings.
         return [text for key, inner in value.items() for text in _option(f"{name}.{key}", inner, style)]
     flag = name if name.startswith("-") else f"--{name}"
-    if value is None or value is False:
+    if value is None:
+        return []
+    if style == "values":
+        return [f"{flag}={_literal(place, value)}"]
+    if value is False:
         return []
     if value is True:
         return [flag]
@@ -66,6 +72,16 @@ def _option(name: str, value: Any, style: str) -> list[str]:
         return [text for item in value for text in _option(name, item, style)]
     text = _text(place, value)
     return [f"{flag}={text}"] if style == "equals" else [flag, text]
+
+
+def _literal(place: str, value: Any) -> str:
+    """The value as command lines that read YAML or JSON take it."""
+    if isinstance(value, str):
+        return value
+    try:
+        return json.dumps(value)
+    except TypeError:
+        raise JobError(f"'{place}' must be plain data, found {value!r}") from None
 
 
 def _text(place: str, value: Any) -> str:
