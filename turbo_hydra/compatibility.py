@@ -87,12 +87,8 @@ def optional_import(module: str, names: tuple[str, ...] = (), *, needs: tuple[st
     """
     place, _ = caller()
     _check_module("module", module, place)
-    names = _names(module, names, place)
-    if isinstance(needs, str) or not all(is_path(item) for item in needs):
-        raise DeclarationError(
-            f"{place}: needs of optional_import '{module}' must be a tuple of modules, found {needs!r}"
-        )
-    return Member("optional_import", module, "", names=names, needs=tuple(needs), place=place)
+    names, needs = _names(module, names, place), _modules(module, needs, place)
+    return Member("optional_import", module, "", names=names, needs=needs, place=place)
 
 
 def registry_override(module: str, registry: str, names: tuple[str, ...]) -> Member:
@@ -156,3 +152,11 @@ def _names(module: str, names: object, place: Place) -> tuple[str, ...]:
             f"{place}: names of optional_import '{module}' must be a tuple of names, found {names!r}"
         )
     return tuple(names)
+
+
+def _modules(module: str, needs: object, place: Place) -> tuple[str, ...]:
+    if isinstance(needs, str) or not isinstance(needs, (tuple, list)) or not all(is_path(item) for item in needs):
+        raise DeclarationError(
+            f"{place}: needs of optional_import '{module}' must be a tuple of modules, found {needs!r}"
+        )
+    return tuple(needs)

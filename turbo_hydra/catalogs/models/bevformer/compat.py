@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
-from turbo_hydra import About, group
+from turbo_hydra import About, group, wrap
 from turbo_hydra.compatibility import optional_import
 
+_HERE = "turbo_hydra.catalogs.models.bevformer"
+
 group(
-    "bevformer.optional_imports",
+    "bevformer.compat_imports",
     optional_import("detectron2"),
     optional_import("detectron2.data"),
     optional_import("detectron2.data.transforms"),
@@ -35,5 +37,35 @@ group(
         numerics="bitwise",
         validated="BEVFormer at 66b65f3 without any of them",
         until="the plugin imports what it uses",
+    ),
+)
+
+group(
+    "bevformer.compat_grid_mask",
+    wrap(
+        "projects.mmdet3d_plugin.models.utils.grid_mask.GridMask.forward",
+        f"{_HERE}.compat_grid_mask.forward",
+        stack=True,
+    ),
+    about=About(
+        purpose="compatibility",
+        why="The mask is moved to a GPU whether or not there is one. On a CPU it stays with the images; the same "
+        "numbers are drawn.",
+        numerics="bitwise",
+        validated="BEVFormer at 66b65f3, torch 2.13 on CPU",
+        until="GridMask moves its mask to where the images are",
+    ),
+)
+
+group(
+    "bevformer.compat_spawn",
+    wrap("nuscenes.eval.detection.data_classes.DetectionConfig.__init__", f"{_HERE}.compat_spawn.init"),
+    about=About(
+        purpose="compatibility",
+        why="Each data set has a config of nuScenes' evaluation, which keeps the keys of a dict as such: it cannot be "
+        "sent to a loader worker that is started afresh, as mmcv has it with several ranks. They are kept as a list.",
+        numerics="bitwise",
+        validated="nuscenes-devkit 1.2.0, workers started by spawn",
+        until="nuscenes-devkit keeps a list",
     ),
 )

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training scripts on mmcv on a machine without a GPU: models stay where they are, ranks talk through gloo.
+
+Each function asks when it is called whether there is an accelerator, and leaves everything as it is where there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from turbo_hydra import fallback
+
+Function = Callable[..., Any]
+_REASON = "there is an accelerator"
+
+
+def cuda(original: Function, options: None) -> Function:
+    """Factory for `BaseModule.cuda`."""
+
+    def cuda(self: Any, device: int | torch.device | None = None) -> Any:
+        if torch.accelerator.is_available():
+            fallback(_REASON)
+            return original(self, device)
+        return self
+
+    return cuda
+
+
+def current_device(original: Callable[[], int], options: None) -> Callable[[], int]:
+    """Factory for `torch.cuda.current_device`: 0 where there is none, which DDP is not given then."""
+
+    def current_device() -> int:
+        if torch.accelerator.is_available():
+            fallback(_REASON)
+            return original()
+        return 0
+
+    return current_device
+
+
+def init_dist(original: Function, options: None) -> Function:
+    """Factory for `_init_dist_pytorch`."""
+
+    def _init_dist_pytorch(backend: str, **kwargs: Any) -> None:
+        if torch.accelerator.is_available():
+            fallback(_REASON)
+            original(backend, **kwargs)
+            return
+        torch.distributed.init_process_group(backend="gloo" if backend == "nccl" else backend, **kwargs)
+
+    return _init_dist_pytorch
+
+
+def ddp_init(original: Function, options: None) -> Function:
+    """Factory for `MMDistributedDataParallel.__init__`: a model on a CPU has no device ids."""
+    inherited = original.__qualname__ == f"{DistributedDataParallel.__name__}.__init__"
+
+    def __init__(self: Any, module: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
+        # Looked up now where it is inherited: other groups may have replaced it there since.
+        init = DistributedDataParallel.__init__ if inherited else original
+        if any(item.device.type != "cpu" for item in module.parameters()):
+            fallback("a model on an accelerator")
+            init(self, module, *args, **kwargs)
+            return
+        # They are the first two arguments, given by position or by name.
+        rest = {name: value for name, value in kwargs.items() if name not in ("device_ids", "output_device")}
+        init(self, module, None, None, *args[2:], **rest)
+
+    return __init__
+
+
+def ddp_step(original: Function, options: None) -> Function:
+    """Factory for `train_step`, `val_step` and `_run_ddp_forward` of `MMDistributedDataParallel`."""
+
+    def step(self: Any, *inputs: Any, **kwargs: Any) -> Any:
+        if self.device_ids:
+            fallback("a model on an accelerator")
+            return original(self, *inputs, **kwargs)
+        # -1 is mmcv's number of the CPU: data is taken out of its containers and stays.
+        of_ranks, kwargs_of_ranks = self.scatter(inputs, kwargs, [-1])
+        return original(self, *of_ranks[0], **kwargs_of_ranks[0])
+
+    return step
