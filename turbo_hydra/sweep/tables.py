@@ -143,8 +143,10 @@ def _where(data: Data) -> str:
     device = data["basis"].get("device") or {}
     versions = data["basis"].get("versions") or {}
     where = [str(device.get("cpu") or ""), f"{device.get('cpus')} CPUs", *device.get("accelerators", ())]
+    at_a_time = f", {data['settings']['parallel_jobs']} at a time" if data["settings"]["parallel_jobs"] > 1 else ""
     return (
-        f"{data['runs']} runs in {data['seconds'] / 60:.0f} minutes; {', '.join(item for item in where if item)}; "
+        f"{data['runs']} runs, {data['seconds'] / 60:.0f} minutes in all{at_a_time}; "
+        f"{', '.join(item for item in where if item)}; "
         + ", ".join(f"{name} {version}" for name, version in versions.items())
     )
 
