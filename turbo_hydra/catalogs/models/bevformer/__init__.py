@@ -3,4 +3,7 @@
 
 from __future__ import annotations
 
-from turbo_hydra.catalogs.models.bevformer import compat  # noqa: F401  its groups come first
+from turbo_hydra.catalogs.models.bevformer import (  # isort: skip
+    compat,  # noqa: F401  its groups come first
+    groups,  # noqa: F401
+)
