@@ -30,7 +30,7 @@ class LeanNorm(torch.autograd.Function):
         normed = x * inverse
         ctx.dtypes = (scale.dtype, None if shift is None else shift.dtype)
         scale = scale.to(wide)
-        result = normed.mul_(scale) if shift is None else normed.mul_(scale).add_(shift)
+        result = normed.mul_(scale) if shift is None else torch.addcmul(shift.to(wide), normed, scale)
         ctx.save_for_backward(x, inverse, scale)
         return result.to(x.dtype)
 
@@ -44,14 +44,14 @@ class LeanNorm(torch.autograd.Function):
         normed = x * inverse
         one = scale.dim() == 1  # a scale for all rows
         rows = tuple(range(x.dim() - 1)) if one else (1,)
+        product = grad * normed
         if ctx.needs_input_grad[1]:
-            of_scale = (grad * normed).sum(rows, keepdim=not one).to(ctx.dtypes[0])
+            of_scale = product.sum(rows, keepdim=not one).to(ctx.dtypes[0])
         if ctx.needs_input_grad[2]:
             of_shift = grad.sum(rows, keepdim=not one).to(ctx.dtypes[1])
         if ctx.needs_input_grad[0]:
-            through = grad * scale
-            mean = (through * normed).mean(-1, keepdim=True)
-            of_x = through.sub_(normed.mul_(mean)).mul_(inverse).to(x.dtype)
+            through = product.mul_(scale).sum(-1, keepdim=True)  # no matrix product, which autocast would narrow
+            of_x = (grad * scale).addcmul_(normed, through, value=-1.0 / x.shape[-1]).mul_(inverse).to(x.dtype)
         return of_x, of_scale, of_shift, None
 
 
