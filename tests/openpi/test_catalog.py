@@ -107,9 +107,8 @@ def test_the_page_lists_groups_options_numerics_and_what_is_on() -> None:
 
 GUARDS = """
 import torch
-from turbo_hydra.catalogs.models.openpi import (
-    ada_rms_norm, deferred_metrics, geglu, options, pi0_compile, rope_cache, siglip_gelu, softmax,
-    tensor_batches)
+from turbo_hydra.catalogs.models.openpi import ada_rms_norm, deferred_metrics, options, pi0_compile, tensor_batches
+from turbo_hydra.catalogs.shared import eager_attention, gated_mlp, gelu_mlp, rotary_cache
 from types import SimpleNamespace
 
 def original(*args, **kwargs):
@@ -122,11 +121,11 @@ def expect(result, what):
 x = torch.zeros(2, 3, 4)
 other = SimpleNamespace(act_fn=None, activation_fn=None, fc1=None, dense=None, weight=torch.zeros(4), training=False,
                         rope_type="dynamic", attention_scaling=1.0, inv_freq=x)
-expect(geglu.forward(original, None)(other, x), "geglu")
-expect(siglip_gelu.forward(original, None)(other, x), "siglip_gelu")
+expect(gated_mlp.forward(original, None)(other, x), "geglu")
+expect(gelu_mlp.forward(original, None)(other, x), "siglip_gelu")
 expect(ada_rms_norm.forward(original, None)(other, x), "ada_rms_norm")
-expect(softmax.attention(original, None)(other, x[None], x[None], x[None], None, 1.0), "softmax")
-expect(rope_cache.forward(original, None)(other, x, x), "rope_cache")
+expect(eager_attention.attention(original, None)(other, x[None], x[None], x[None], None, 1.0), "softmax")
+expect(rotary_cache.forward(original, None)(other, x, x), "rope_cache")
 expect(deferred_metrics.forward(original, None)(other, None, None), "deferred_metrics")
 expect(deferred_metrics.clip(original, None)([], 1.0), "deferred_metrics.clip")
 expect(pi0_compile.apply_checkpoint(original, options.Pi0Compile(mode="none"))(other, original), "pi0_compile")

@@ -20,10 +20,10 @@ import tests.kernels.interpreting  # mends the interpreter
 from tests.openpi import small
 from turbo_hydra.engine.objects import load_object
 
-name = {id!r}.partition(".")[2]
 said = []
-load_object(f"{{small.CATALOG}}.{{name}}.__name__")
-sys.modules[f"{{small.CATALOG}}.{{name}}"].fallback = said.append
+for member in small.groups()[{id!r}].members:
+    load_object(member.replacement)
+    sys.modules[member.replacement.rpartition(".")[0]].fallback = said.append
 torch.set_num_threads(1)
 with small.repository():
     for pi05 in (True, False):

@@ -41,3 +41,13 @@ class ClipGrad:
     skip_unclipped: bool = field(
         default=True, metadata={"help": "on a CPU, leave gradients alone whose norm is below the limit"}
     )
+
+
+@dataclass(frozen=True)
+class GatedMlp:
+    """Options of groups on `gated_mlp`."""
+
+    exact: bool = field(
+        default=False,
+        metadata={"help": "bfloat16: look the activation up in a table that the library filled, bitwise its result"},
+    )

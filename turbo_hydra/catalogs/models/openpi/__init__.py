@@ -81,7 +81,7 @@ group(
 
 group(
     "openpi.rope_cache",
-    wrap(f"{_GEMMA}.GemmaRotaryEmbedding.forward", f"{_HERE}.rope_cache.forward"),
+    wrap(f"{_GEMMA}.GemmaRotaryEmbedding.forward", f"{_SHARED}.rotary_cache.forward"),
     depends_on=_SERVED,
     about=About(
         why="Each of 18 layers computes the cosines and sines of the same positions, and again in the recomputation. "
@@ -165,7 +165,7 @@ group(
 
 group(
     "openpi.geglu",
-    wrap(f"{_GEMMA}.GemmaMLP.forward", f"{_HERE}.geglu.forward"),
+    wrap(f"{_GEMMA}.GemmaMLP.forward", f"{_SHARED}.gated_mlp.forward"),
     depends_on=_SERVED,
     about=About(
         why="GELU and product are two passes over [batch, length, 16384], and keep three tensors of that size; the "
@@ -179,7 +179,7 @@ group(
 
 group(
     "openpi.siglip_gelu",
-    wrap(f"{_SIGLIP}.SiglipMLP.forward", f"{_HERE}.siglip_gelu.forward"),
+    wrap(f"{_SIGLIP}.SiglipMLP.forward", f"{_SHARED}.gelu_mlp.forward"),
     depends_on=_SERVED,
     about=About(
         why="The bias of SigLIP's first layer, its gradient and GELU are separate passes; the kernel is one forward "
@@ -205,7 +205,7 @@ group(
 
 group(
     "openpi.softmax",
-    wrap(f"{_GEMMA}.eager_attention_forward", f"{_HERE}.softmax.attention", stack=True),
+    wrap(f"{_GEMMA}.eager_attention_forward", f"{_SHARED}.eager_attention.attention", stack=True),
     depends_on=_SERVED,
     about=About(
         why="Scores of [batch, 8, length, length] are scaled, masked, cast to float32, normalised and cast back in "

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cosines and sines once a step instead of once a layer."""
+"""Cosines and sines once for a tensor of positions instead of once a layer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Forward = Callable[[Any, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 def forward(original: Forward, options: None) -> Forward:
-    """Factory for `GemmaRotaryEmbedding.forward`."""
+    """Factory for a rotary embedding that is `forward(x, position_ids)`, as transformers has them."""
     last: LastResult[tuple[Tensor, Tensor]] = LastResult()
 
     def forward(self: Any, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
