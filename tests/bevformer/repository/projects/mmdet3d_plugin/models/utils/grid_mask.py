@@ -30,7 +30,7 @@ class GridMask(nn.Module):
             for i in range(ww // d):
                 mask[:, d * i + st_w : min(d * i + st_w + self.l, ww)] *= 0
         # The real one turns the mask by this angle, which is 0 where `rotate` is 1.
-        mask = np.rot90(mask, np.random.randint(self.rotate), (1, 0)) if self.rotate > 1 else _none(mask, self.rotate)
+        mask = np.roll(mask, np.random.randint(self.rotate), 0)
         mask = np.ascontiguousarray(mask[(hh - h) // 2 : (hh - h) // 2 + h, (ww - w) // 2 : (ww - w) // 2 + w])
         mask = torch.from_numpy(mask).to(x.dtype).to(x.device)
         if self.mode == 1:
@@ -42,8 +42,3 @@ class GridMask(nn.Module):
         else:
             x = x * mask
         return x.view(n, c, h, w)
-
-
-def _none(mask, rotate):
-    np.random.randint(rotate)
-    return mask
