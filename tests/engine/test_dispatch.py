@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
@@ -15,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turbo_hydra import fallback
+from turbo_hydra.engine import hits as hits_module
 from turbo_hydra.engine.dispatch import dispatcher
 from turbo_hydra.engine.hits import Hits
 
@@ -515,3 +517,51 @@ def test_clearing_clears_the_cache_of_a_replacement_that_has_one_and_of_the_orig
     function(1)
     function(0)
     assert ran == ["ours", "original", "ours", "original"]
+
+
+# What a fork of the process counts.
+
+
+def in_fork(work: Callable[[], tuple[int, ...]]) -> list[int]:
+    """What `work` returns in a fork of this process; the fork ends at once."""
+    source, sink = os.pipe()
+    process = os.fork()
+    if process == 0:
+        os.write(sink, " ".join(map(str, work())).encode())
+        os._exit(0)
+    os.close(sink)
+    with os.fdopen(source) as told:
+        found = told.read()
+    os.waitpid(process, 0)
+    return [int(word) for word in found.split()]
+
+
+def test_a_fork_counts_from_0_and_leaves_its_parents_counts_alone() -> None:
+    def guarded(x: int) -> int:
+        if x < 0:
+            fallback("negative")
+        return x
+
+    f, hits = make(lambda x: x, guarded, lambda x: x != 0)
+    for value in (0, 0, 0, 1, -1):
+        f(value)
+    hits.traced = 2
+
+    def work() -> tuple[int, ...]:
+        before = (*counts(hits), hits.traced, hits.reasons.total())
+        for value in (0, 1, 1, -1):
+            f(value)
+        return (*before, *counts(hits), hits.reasons.total())
+
+    assert in_fork(work) == [0, 0, 0, 0, 2, 2, 1]
+    assert (*counts(hits), hits.traced, hits.reasons) == (1, 4, 2, {"negative": 1})
+
+
+def test_a_fork_while_a_thread_falls_back_does_not_wait_for_that_thread() -> None:
+    def falls_back(x: int) -> int:
+        fallback("always")
+        return x
+
+    f, hits = make(lambda x: x, falls_back)
+    with hits_module._telling:  # as another thread holds it at that moment
+        assert in_fork(lambda: (f(3), hits.original)) == [3, 1]

@@ -9,9 +9,11 @@ counter there is, exact with threads, and without state that Dynamo would guard 
 from __future__ import annotations
 
 import functools
+import os
 import sys
 import threading
 import types
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -21,10 +23,11 @@ _MAX_FRAMES = 16
 # tallies, so that its identity is never that of another.
 _by_code: dict[int, tuple[types.CodeType, Hits]] = {}
 _telling = threading.Lock()
+_all: weakref.WeakSet[Hits] = weakref.WeakSet()
 
 
 class Hits:
-    """Tallies of one member.
+    """Tallies of one member in this process; a fork of it begins at 0.
 
     Attributes
     ----------
@@ -39,6 +42,7 @@ class Hits:
         self._original: Any = None
         self.traced = 0
         self.reasons: Counter[str] = Counter()
+        _all.add(self)
 
     def counter_of_replacement(self, *, may_compile: bool = True) -> Callable[[], object]:
         """What is to be called before each call of the replacement.
@@ -73,6 +77,14 @@ class Hits:
     def used(self) -> bool:
         """Whether the replacement was ever reached."""
         return self.replacement > 0 or self.traced > 0
+
+    def reset(self) -> None:
+        """Begin at 0."""
+        for counter in (self._replacement, self._original):
+            if counter is not None:
+                counter.cache_clear()
+        self.traced = 0
+        self.reasons.clear()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data."""
@@ -115,6 +127,17 @@ def left_to_interpreter(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _calls(counter: Any) -> int:
     return 0 if counter is None else int(counter.cache_info().misses)
+
+
+def _begin_fork() -> None:
+    """Leave to the parent what it has counted: who adds up the processes of a run would count it twice."""
+    global _telling
+    _telling = threading.Lock()  # a thread that is not here may have held it
+    for hits in _all:
+        hits.reset()
+
+
+os.register_at_fork(after_in_child=_begin_fork)
 
 
 def register(function: types.FunctionType, hits: Hits) -> None:

@@ -14,7 +14,7 @@ from turbo_hydra.engine.prepared import PreparedExecution
 
 if TYPE_CHECKING:
     from turbo_hydra.engine.outcomes import Outcome
-    from turbo_hydra.engine.plan import Plan
+    from turbo_hydra.engine.planned import Plan
 
 SCHEMA_VERSION = "turbo_hydra/report/v1"
 STATUSES = ("applied", "skipped", "blocked", "failed", "rolled_back", "not_started")
@@ -64,6 +64,20 @@ class OptimizationReport:
     def execution(self) -> list[dict[str, Any]]:
         """Each group with its status, and its members with their hits as they are now."""
         return [_entry(outcome) for outcome in self._outcomes.values()]
+
+    @property
+    def reached(self) -> list[dict[str, Any]]:
+        """Of `execution`, the members that have been called, with their hits alone: quick to make."""
+        found = []
+        for id, outcome in self._outcomes.items():
+            members = [
+                {"target": member.member.target, "hits": hits}
+                for member in outcome.prepared.members
+                if member.hits is not None and any((hits := member.hits.to_dict()).values())
+            ]
+            if members:
+                found.append({"group": id, "members": members})
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data."""

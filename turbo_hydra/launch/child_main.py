@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from turbo_hydra.engine.errors import StrictStop, TurboHydraError
-from turbo_hydra.launch import outcome, statements
+from turbo_hydra.launch import child_report, outcome, statements
 from turbo_hydra.launch.applying import apply_job, late_binder
 from turbo_hydra.launch.job import Job, setting
 from turbo_hydra.launch.main_module import Main
@@ -28,9 +28,11 @@ def execute(namespace: dict[str, Any]) -> None:
     if not setting(job.runtime, "children", True):
         statements.execute(main.path, str(main.path), namespace, lambda: None)
         return
+    rank = int(os.environ.get("RANK", "0"))
     try:
-        apply_job(job, rank=int(os.environ.get("RANK", "0")), log_report=False)
+        applied = apply_job(job, rank=rank, log_report=False)
     except TurboHydraError as problem:
         sys.stderr.write(f"turbo_hydra: a child of the rank cannot start: {problem}\n")
         raise SystemExit(outcome.STRICT_STOP if isinstance(problem, StrictStop) else 1) from None
+    child_report.begin(job, rank, applied, in_rank=False)
     statements.execute(main.path, str(main.path), namespace, late_binder(job))

@@ -12,11 +12,13 @@ from typing import Any
 
 from turbo_hydra.engine.report import summary_of
 from turbo_hydra.launch import files, outcome
+from turbo_hydra.launch.child_report import CHILDREN
 from turbo_hydra.launch.job import Job
 
 SCHEMA_VERSION = "turbo_hydra/report/v1"
 # From best to worst: where ranks differ, a group has the worst of its statuses.
 STATUSES = ("applied", "skipped", "not_started", "blocked", "rolled_back", "failed")
+TALLIES = ("replacement", "original", "traced")
 
 Report = dict[str, Any]
 
@@ -28,6 +30,7 @@ def merge(
     expected: int,
     status: int,
     agents: Sequence[Mapping[str, Any]] = (),
+    children: Sequence[Mapping[str, Any]] = (),
 ) -> Report:
     """Merge the reports of the ranks.
 
@@ -43,13 +46,16 @@ def merge(
         The run's exit status.
     agents : sequence of mapping
         What each node's agent recorded when it ended.
+    children : sequence of mapping
+        What the children of ranks counted, data loaders' workers for instance. `hits` of the report count a rank and
+        its children together; `hits_in_children` is the part of the children, where there is one.
 
     Returns
     -------
     dict
         The report, as plain data.
     """
-    by_rank = {int(report["rank"]): report for report in reports}
+    by_rank = {int(report["rank"]): _with_children(report, children) for report in reports}
     # A command of the user's starts as many ranks as it likes; each of them knows how many there are.
     expected = max([expected, *(int(report.get("world_size") or 1) for report in reports)])
     ends = {int(rank): end for agent in agents for rank, end in agent.get("ranks", {}).items()}
@@ -126,7 +132,7 @@ def _status(status: int, ranks: Sequence[Mapping[str, Any]]) -> str:
 
 def _execution(by_rank: Mapping[int, Mapping[str, Any]]) -> list[dict[str, Any]]:
     merged: dict[str, dict[str, Any]] = {}
-    for rank, report in sorted(by_rank.items()):
+    for _, report in sorted(by_rank.items()):
         for entry in report.get("execution") or ():
             if entry["group"] not in merged:
                 merged[entry["group"]] = copy.deepcopy(entry)
@@ -134,7 +140,7 @@ def _execution(by_rank: Mapping[int, Mapping[str, Any]]) -> list[dict[str, Any]]
             group = merged[entry["group"]]
             group["status"] = max(group["status"], entry["status"], key=_badness)
             group["reasons"] = list(dict.fromkeys([*group.get("reasons", ()), *entry.get("reasons", ())]))
-            _add_hits(group.get("members", ()), entry.get("members", ()), rank)
+            _add_hits(group.get("members", ()), entry.get("members", ()))
     for group in merged.values():
         _split_by_rank(group, by_rank)
     return list(merged.values())
@@ -144,16 +150,36 @@ def _badness(status: str) -> int:
     return STATUSES.index(status) if status in STATUSES else len(STATUSES)
 
 
-def _add_hits(members: Iterable[dict[str, Any]], others: Iterable[Mapping[str, Any]], rank: int) -> None:
+def _add_hits(members: Iterable[dict[str, Any]], others: Iterable[Mapping[str, Any]]) -> None:
     by_target = {other["target"]: other for other in others}
     for member in members:
-        theirs = by_target.get(member["target"], {}).get("hits") or {}
-        if not member.get("hits") and not theirs:
-            continue
-        hits = member["hits"] = dict(member.get("hits") or {})
-        for name in ("replacement", "original", "traced"):
-            hits[name] = (hits.get(name) or 0) + (theirs.get(name) or 0)
-        hits["reasons"] = dict(Counter(hits.get("reasons") or {}) + Counter(theirs.get("reasons") or {}))
+        other = by_target.get(member["target"], {})
+        for key in ("hits", "hits_in_children"):
+            if member.get(key) or other.get(key):
+                member[key] = _sum(member.get(key) or {}, other.get(key) or {})
+
+
+def _sum(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    total: dict[str, Any] = {name: (one.get(name) or 0) + (other.get(name) or 0) for name in TALLIES}
+    return {**total, "reasons": dict(Counter(one.get("reasons") or {}) + Counter(other.get("reasons") or {}))}
+
+
+def _with_children(report: Mapping[str, Any], children: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Add what a rank's children counted to what it counted itself; those of an earlier attempt are gone with it."""
+
+    def of(told: Mapping[str, Any]) -> tuple[int, int]:
+        return int(told["rank"]), int(told.get("attempt") or 0)
+
+    own = [child for child in children if of(child) == of(report)]
+    if not own or not report.get("execution"):
+        return report
+    counted = copy.deepcopy(dict(report))
+    groups = {entry["group"]: entry for entry in counted["execution"]}
+    for child in own:
+        for entry in child.get("execution") or ():
+            told = [{**member, "hits_in_children": member.get("hits")} for member in entry.get("members", ())]
+            _add_hits(groups.get(entry["group"], {}).get("members", ()), told)
+    return counted
 
 
 def _split_by_rank(group: dict[str, Any], by_rank: Mapping[int, Mapping[str, Any]]) -> None:
@@ -279,6 +305,7 @@ def read(job: Job, status: int) -> Report:
         expected=0 if job.command else int(job.runtime.get("ranks") or 1) * int(job.runtime.get("nodes") or 1),
         status=status,
         agents=_read_each(job.folder / "agents", "*.json", "node"),
+        children=_read_each(job.folder / "ranks", f"*/{CHILDREN}/*.json", "rank"),
     )
 
 

@@ -18,6 +18,7 @@ from turbo_hydra.launch import (
     arguments,
     binding,
     caches,
+    child_report,
     environment,
     failures,
     outcome,
@@ -121,6 +122,7 @@ def _begin(job: Job, rank: int, namespace: dict[str, Any], report: RankReport) -
         except ModuleNotFoundError as problem:
             raise JobError(f"'model.module' is {script.module}: {problem}") from None
     report.begin(applied, meter)
+    child_report.begin(job, rank, applied, in_rank=True)
     return main_file
 
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from turbo_hydra.engine.report import STATUSES
+from turbo_hydra.launch.merging import TALLIES
 
 COLUMNS = ("group", "decision", "status", "why", "hits")
-TALLIES = ("replacement", "original", "traced")
 
 
 def counts(report: Mapping[str, Any]) -> str:
@@ -45,7 +45,15 @@ def _hits(entry: Mapping[str, Any]) -> str:
         said.append(f"{total['original']} original")
     if total["traced"]:
         said.append(f"{total['traced']} traced")
+    in_children = sum(filter(None, map(_in_children, entry["members"])))
+    if in_children:
+        said.append(f"of them {in_children} in children")
     return ", ".join(said)
+
+
+def _in_children(member: Mapping[str, Any]) -> int | None:
+    hits = member.get("hits_in_children")
+    return None if hits is None else sum(hits.get(name) or 0 for name in TALLIES)
 
 
 def notes(report: Mapping[str, Any], details: bool = False) -> list[str]:
@@ -214,12 +222,13 @@ def _members(report: Mapping[str, Any]) -> list[str]:
             f"`{member['target']}`",
             _cell(member.get("place")),
             *(_cell((member.get("hits") or {}).get(name)) for name in TALLIES),
+            _cell(_in_children(member)),
             _cell(", ".join(map(_short, member.get("stale_holders") or ()))),
         ]
         for entry in report["execution"]
         for member in entry.get("members", ())
     ]
-    names = ("group", "target", "place", *TALLIES, "stale holders")
+    names = ("group", "target", "place", *TALLIES, "in children", "stale holders")
     return ["## Targets", "", *_grid(names, found)] if found else []
 
 
