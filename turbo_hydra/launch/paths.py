@@ -120,6 +120,7 @@ def check_module(found: Script) -> None:
         if spec is None or spec.submodule_search_locations is None:
             break
         name = f"{name}.{part}"
-        spec = importlib.machinery.PathFinder.find_spec(name, list(spec.submodule_search_locations))
+        # By its last part alone: a folder without __init__.py looks for its parent among the modules that are imported.
+        spec = importlib.machinery.PathFinder.find_spec(part, list(spec.submodule_search_locations))
     if spec is None or name != found.module:
         raise JobError(f"'model.module' is {found.module}, and there is no module {name!r} in {found.import_path[0]}")
