@@ -95,6 +95,7 @@ def apply_config(
     *,
     run_id: str | None = None,
     repository: Path | None = None,
+    accelerator: str = "auto",
     runtime_config_path: str | None = None,
     log_report: bool = False,
     rank: int = 0,
@@ -110,6 +111,8 @@ def apply_config(
         Equal on all ranks.
     repository : Path, optional
         The model's repository, for its commit and state.
+    accelerator : str
+        `runtime.accelerator`.
     runtime_config_path : str, optional
         For the report.
     log_report, registry
@@ -126,7 +129,7 @@ def apply_config(
     return _attempt(
         place,
         config,
-        config.selection(repository=repository),
+        config.selection(repository=repository, accelerator=accelerator),
         registry,
         run_id=run_id,
         runtime_config_path=runtime_config_path,

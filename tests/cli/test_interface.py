@@ -28,7 +28,8 @@ runtime.children runtime.slurm runtime.slurm.enabled runtime.slurm.options runti
 optimization optimization.schema_version optimization.kind optimization.metadata optimization.metadata.id
 optimization.metadata.version optimization.metadata.description optimization.model optimization.model.name
 optimization.config optimization.catalogs optimization.evidence optimization.compatibility
-optimization.compatibility.commits optimization.compatibility.dependencies optimization.compatibility.allow_dirty
+optimization.compatibility.commits optimization.compatibility.dependencies optimization.compatibility.backends
+optimization.compatibility.allow_dirty
 optimization.groups optimization.options optimization.enabled optimization.only optimization.disable
 optimization.force optimization.strict optimization.shadow optimization.shadow.calls optimization.count_calls
 optimization.log_report

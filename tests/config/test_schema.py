@@ -80,6 +80,10 @@ def test_groups_have_two_levels(groups: object) -> None:
         ({"count_calls": "always"}, "'count_calls' must be one of auto, off"),
         ({"catalogs": ["a b"]}, "'catalogs' must be a list of module names"),
         ({"compatibility": {"dependencies": {"torch": 2.7}}}, r"'compatibility.dependencies.torch' .*\(quote it\)"),
+        ({"compatibility": {"backends": ["cdua"]}}, "'compatibility.backends' names 'cdua', .*; did you mean 'cuda'?"),
+        ({"compatibility": {"backends": ["rocm"]}}, "'compatibility.backends' names 'rocm', .*; known: cpu, cuda, hcu"),
+        ({"compatibility": {"backends": ["auto"]}}, "'compatibility.backends' names 'auto'"),
+        ({"compatibility": {"backends": "cuda"}}, r"'compatibility.backends' must be a list .* \(write \[cuda\]\)"),
         ({"options": {"a": {"b": {"c": {1, 2}}}}}, "'options.a.b.c' must be plain data"),
         ({"options": {"a": {"b": 3}}}, "'options.a.b' must be a mapping"),
         ({"evidence": "beside.json"}, "'evidence' must be an absolute path"),
@@ -102,6 +106,12 @@ def test_count_calls_off_may_be_written_without_quotes(tmp_path: Path) -> None:
 def test_a_fault_in_a_file_is_told_with_its_line(tmp_path: Path) -> None:
     path = written(tmp_path, "groups:\n  a:\n    b: true\n    c: maybe\n")
     with pytest.raises(OptimizationConfigError, match=rf"{path}:6: 'groups.a.c'"):
+        OptimizationConfig.from_file(path)
+
+
+def test_a_kind_of_device_that_is_unknown_is_told_with_its_line(tmp_path: Path) -> None:
+    path = written(tmp_path, "compatibility:\n  allow_dirty: true\n  backends: [cpu, gpu]\n")
+    with pytest.raises(OptimizationConfigError, match=rf"{path}:5: 'compatibility.backends' names 'gpu'"):
         OptimizationConfig.from_file(path)
 
 
@@ -132,10 +142,10 @@ def test_the_selection_reads_the_evidence_beside_the_file(tmp_path: Path) -> Non
     path = written(
         tmp_path,
         "evidence: e.json\nmodel: {name: m}\ngroups: {a: {b: true, c: off, d: on}}\noptions: {a: {b: {lr: 1e-3}}}\n"
-        "compatibility: {commits: [abc], dependencies: {torch: '>=2.7'}, allow_dirty: false}\n"
+        "compatibility: {commits: [abc], dependencies: {torch: '>=2.7'}, backends: [cuda, cpu], allow_dirty: false}\n"
         "only: ['a.*']\ndisable: [a.c]\nforce: [a.b]\nstrict: on\nshadow: {calls: 3}\nenabled: no\n",
     )
-    found = OptimizationConfig.from_file(path).selection(repository=tmp_path, disable=("a.d",))
+    found = OptimizationConfig.from_file(path).selection(repository=tmp_path, disable=("a.d",), accelerator="hcu")
     assert found.evidence == {
         "m.f": (
             EvidenceRecord(None, None, f"source-v1:{HASH}", None, None, "m.py"),
@@ -146,6 +156,7 @@ def test_the_selection_reads_the_evidence_beside_the_file(tmp_path: Path) -> Non
     assert found.groups == {"a.b": True, "a.c": False, "a.d": True}
     assert found.options == {"a.b": {"lr": 0.001}}
     assert (found.commits, found.dependencies, found.allow_dirty) == (("abc",), {"torch": ">=2.7"}, False)
+    assert (found.backends, found.accelerator) == (("cuda", "cpu"), "hcu")
     assert (found.only, found.disable, found.force) == (("a.*",), ("a.c", "a.d"), ("a.b",))
     assert (found.strict, found.shadow_calls, found.enabled, found.repository) == (True, 3, False, tmp_path)
 
@@ -206,6 +217,9 @@ configs = st.fixed_dictionaries(
         "enabled": st.booleans(),
         "shadow": st.fixed_dictionaries({"calls": st.integers(0, 9)}),
         "count_calls": st.sampled_from(["auto", "off"]),
+        "compatibility": st.fixed_dictionaries(
+            {"backends": st.lists(st.sampled_from(["cpu", "cuda", "hcu"]), max_size=3, unique=True)}
+        ),
         "metadata": st.fixed_dictionaries({"id": st.text(max_size=5), "description": st.text(max_size=5)}),
     }
 )

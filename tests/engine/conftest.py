@@ -21,7 +21,7 @@ from turbo_hydra.engine.checks import Check
 from turbo_hydra.engine.declarations import Group, Member, replace, wrap
 from turbo_hydra.engine.evidence import EvidenceRecord, LiveReader
 from turbo_hydra.engine.objects import load_object
-from turbo_hydra.engine.plan import Plan, PreparedGroup
+from turbo_hydra.engine.planned import Plan, PreparedGroup
 from turbo_hydra.engine.registry import Registry
 from turbo_hydra.engine.selection import Selection
 from turbo_hydra.engine.targets import ResolutionError, resolve

@@ -3,17 +3,20 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import subprocess
 import sys
 import time
 import types
 from collections.abc import Callable
+from pathlib import Path
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import turbo_hydra
 from turbo_hydra.config import OptimizationConfig
 from turbo_hydra.engine import holders
 from turbo_hydra.engine.evidence import EvidenceRecord, LiveReader
@@ -450,6 +453,21 @@ def test_a_replacement_that_writes_and_raises_is_not_followed_by_the_original(la
         lib.f(x)
     assert (lib.CALLS, x) == (["ours"], [0, 2])
     assert lab.hits() == (1, 0)
+
+
+# J. Compiler caches.
+
+
+def test_no_kernel_chooses_its_configuration_by_measuring_it() -> None:
+    root = Path(turbo_hydra.__file__).parent
+    files = [file for part in ("kernels", "catalogs") for file in (root / part).rglob("*.py")]
+    trees = {file: ast.parse(file.read_text(encoding="utf-8")) for file in files}
+    names = {
+        file: {getattr(node, "attr", None) or getattr(node, "id", None) for node in ast.walk(tree)}
+        for file, tree in trees.items()
+    }
+    assert any("jit" in found for found in names.values()), "there are kernels among them"
+    assert [file for file, found in names.items() if "autotune" in found] == []
 
 
 # L. Registries.

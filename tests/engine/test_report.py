@@ -32,7 +32,16 @@ KEYS = {
     ],
     "summary": ["applied", "skipped", "blocked", "failed", "rolled_back", "not_started"],
     "prepared_execution": ["environment", "groups", "conflicts", "execution_order", "checks", "imports_stay"],
-    "prepared_execution.environment": ["host", "pid", "python", "executable", "platform", "versions", "repository"],
+    "prepared_execution.environment": [
+        "host",
+        "pid",
+        "python",
+        "executable",
+        "platform",
+        "backend",
+        "versions",
+        "repository",
+    ],
     "prepared_execution.groups.0": [
         "group",
         "purpose",

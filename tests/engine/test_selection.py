@@ -19,6 +19,8 @@ def test_by_default_nothing_is_on_nothing_is_lifted_and_calls_are_counted() -> N
         "replacements": {},
         "commits": (),
         "dependencies": {},
+        "backends": (),
+        "accelerator": "auto",
         "allow_dirty": False,
         "enabled": True,
         "only": None,

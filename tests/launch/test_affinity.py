@@ -14,11 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turbo_hydra.launch import affinity, memory_policy, visible
+from turbo_hydra.engine import visible
+from turbo_hydra.engine.visible import Device, devices, numa_node
+from turbo_hydra.launch import affinity, memory_policy
 from turbo_hydra.launch.affinity import Settings, plan
 from turbo_hydra.launch.job import JobError
 from turbo_hydra.launch.topology import Topology, parse, text
-from turbo_hydra.launch.visible import Device, devices, numa_node
 
 if TYPE_CHECKING:
     from tests.launch.conftest import Launching

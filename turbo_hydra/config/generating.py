@@ -179,6 +179,7 @@ def _config_text(request: Request, recipe: Recipe, groups: dict[str, bool], comm
         "compatibility": {
             "commits": commits,
             "dependencies": dict(recipe.compatibility.dependencies),
+            **({"backends": list(recipe.compatibility.backends)} if recipe.compatibility.backends else {}),
             "allow_dirty": recipe.compatibility.allow_dirty,
         },
         "groups": nested(groups),

@@ -149,6 +149,7 @@ class CompatibilityConf:
 
     commits: list[str] = field(default_factory=list)
     dependencies: dict[str, str] = field(default_factory=dict)
+    backends: list[str] = field(default_factory=list)
     allow_dirty: bool = True
 
 

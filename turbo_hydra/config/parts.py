@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from turbo_hydra.config.fields import Field
+from turbo_hydra.config.fields import Field, did_you_mean
+from turbo_hydra.engine.backend import BACKENDS
 from turbo_hydra.engine.errors import OptimizationConfigError
 
 _PART = re.compile(r"[a-z0-9_]+")
@@ -36,6 +37,8 @@ class Compatibility:
         Commits of the model's repository.
     dependencies : dict
         Distribution name to a version specifier such as `>=2.7`.
+    backends : tuple of str
+        Kinds of device that were validated, as `runtime.accelerator` names them; none says nothing about them.
     allow_dirty : bool
         Whether uncommitted changes in the model's repository are only a warning; the evidence of each target is
         compared either way.
@@ -43,6 +46,7 @@ class Compatibility:
 
     commits: tuple[str, ...] = ()
     dependencies: Mapping[str, str] = field(default_factory=dict)
+    backends: tuple[str, ...] = ()
     allow_dirty: bool = True
 
 
@@ -92,11 +96,19 @@ def read_catalogs(item: Field) -> tuple[str, ...]:
 
 def read_compatibility(item: Field) -> Compatibility:
     """The `compatibility` of a config or recipe."""
-    item.mapping(("commits", "dependencies", "allow_dirty"))
+    item.mapping(("commits", "dependencies", "backends", "allow_dirty"))
     dependencies = {}
     for name, specifier in item["dependencies"].mapping().items():
         dependencies[name] = specifier.string() or specifier.refuse("a version specifier such as '>=2.7'")
-    return Compatibility(item["commits"].strings(), dependencies, item["allow_dirty"].boolean(True))
+    backends = item["backends"].strings()
+    for name in backends:
+        if name not in BACKENDS:
+            place = item["backends"].place
+            raise OptimizationConfigError(
+                f"{place}: '{item.name}.backends' names '{name}', which is no kind of device that "
+                f"runtime.accelerator names{did_you_mean(name, BACKENDS)}"
+            )
+    return Compatibility(item["commits"].strings(), dependencies, backends, item["allow_dirty"].boolean(True))
 
 
 def read_groups(item: Field) -> dict[str, bool]:

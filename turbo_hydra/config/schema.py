@@ -207,6 +207,7 @@ class OptimizationConfig:
             "compatibility": {
                 "commits": list(self.compatibility.commits),
                 "dependencies": dict(self.compatibility.dependencies),
+                "backends": list(self.compatibility.backends),
                 "allow_dirty": self.compatibility.allow_dirty,
             },
             "groups": nested(self.groups),
@@ -222,7 +223,11 @@ class OptimizationConfig:
         }
 
     def selection(
-        self, repository: Path | None = None, force: Sequence[str] = (), disable: Sequence[str] = ()
+        self,
+        repository: Path | None = None,
+        force: Sequence[str] = (),
+        disable: Sequence[str] = (),
+        accelerator: str = "auto",
     ) -> Selection:
         """What the engine is asked to do; reads the evidence files.
 
@@ -232,6 +237,8 @@ class OptimizationConfig:
             The model's repository.
         force, disable : sequence of str
             Ids of groups, beside those that the config names. A forced group must be on.
+        accelerator : str
+            `runtime.accelerator`, where a launcher knows it.
 
         Raises
         ------
@@ -259,6 +266,8 @@ class OptimizationConfig:
             replacements=evidence.replacements,
             commits=self.compatibility.commits,
             dependencies=dict(self.compatibility.dependencies),
+            backends=self.compatibility.backends,
+            accelerator=accelerator,
             allow_dirty=self.compatibility.allow_dirty,
             enabled=self.enabled,
             only=self.only,

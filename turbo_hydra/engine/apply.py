@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from turbo_hydra.engine.conflicts import identical
+from turbo_hydra.engine.covering import identical
 from turbo_hydra.engine.errors import OptimizationRollbackError, StrictStop
 from turbo_hydra.engine.evidence import LiveReader
 from turbo_hydra.engine.imports import Rule, finder
 from turbo_hydra.engine.kinds import function_of, in_kind_of
 from turbo_hydra.engine.members import PreparedMember, over
 from turbo_hydra.engine.outcomes import GroupStatus, Outcome, begun
-from turbo_hydra.engine.plan import Plan, PreparedGroup
+from turbo_hydra.engine.planned import Plan, PreparedGroup
 from turbo_hydra.engine.rebinding import rebind
 from turbo_hydra.engine.report import OptimizationReport
 from turbo_hydra.engine.targets import Site

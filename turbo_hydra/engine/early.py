@@ -13,9 +13,36 @@ from collections.abc import Sequence
 from typing import Any
 
 from turbo_hydra.engine.evidence import unwrapped
+from turbo_hydra.engine.members import PreparedMember
 from turbo_hydra.engine.targets import Site
 
 _MAX_NAMED = 5
+
+
+def look_back(members: Sequence[PreparedMember], loaded: frozenset[str]) -> None:
+    """Warn of what was made from the originals of `members` before this attempt and keeps them.
+
+    Parameters
+    ----------
+    members : sequence of PreparedMember
+        Members of the groups that would be applied; observers are passed by.
+    loaded : frozenset[str]
+        Modules that were loaded before the attempt.
+    """
+    found = [
+        (member, member.site)
+        for member in members
+        if member.site is not None and not member.member.observer and member.home in loaded
+    ]
+    own = own_attributes([site for _, site in found])
+    for member, site in found:
+        names, frames = own.get(site.key, []), compiled_frames(site)
+        if names:
+            message = f"instances made before apply() keep a '{site.name}' of their own: {', '.join(names)}"
+            member.warn("instances.own_attribute", message, actual=f"{len(names)} instances")
+        if frames:
+            message = f"'{member.member.target}' was compiled before apply(); compiled code keeps the original"
+            member.warn("compiled.before", message, actual=f"{frames} compilations")
 
 
 def own_attributes(sites: Sequence[Site]) -> dict[tuple[int, str], list[str]]:

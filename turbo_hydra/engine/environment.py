@@ -14,6 +14,7 @@ from typing import Any
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
+from turbo_hydra.engine.backend import Backend, of_process
 from turbo_hydra.engine.checks import Check
 from turbo_hydra.engine.distributions import installed_version
 from turbo_hydra.engine.selection import Selection
@@ -49,8 +50,13 @@ def _git(path: Path, *arguments: str) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def snapshot(selection: Selection, repository: Repository | None) -> dict[str, Any]:
-    """Host, interpreter and versions, as the report shows them."""
+def read_backend(selection: Selection) -> Backend:
+    """The kind of device that this process uses."""
+    return of_process(os.environ, selection.accelerator)
+
+
+def snapshot(selection: Selection, repository: Repository | None, backend: Backend) -> dict[str, Any]:
+    """Host, interpreter, device and versions, as the report shows them."""
     recorded = {item.dist for records in selection.evidence.values() for item in records if item.dist}
     names = sorted({*_ALWAYS_SHOWN, *recorded, *selection.dependencies})
     versions = {name: version for name in names if (version := installed_version(name)) is not None}
@@ -60,6 +66,7 @@ def snapshot(selection: Selection, repository: Repository | None) -> dict[str, A
         "python": platform.python_version(),
         "executable": sys.executable,
         "platform": platform.platform(),
+        "backend": backend.name,
         "versions": versions,
         "repository": None
         if repository is None
@@ -67,9 +74,11 @@ def snapshot(selection: Selection, repository: Repository | None) -> dict[str, A
     }
 
 
-def config_checks(selection: Selection, repository: Repository | None) -> list[Check]:
-    """Dependency versions, and commit and state of the repository."""
+def config_checks(selection: Selection, repository: Repository | None, backend: Backend) -> list[Check]:
+    """Dependency versions, kind of device, and commit and state of the repository."""
     checks = [_dependency(name, wanted) for name, wanted in selection.dependencies.items()]
+    if selection.backends:
+        checks.append(_backend(selection.backends, backend))
     if repository is None:
         if selection.commits:
             checks.append(Check("project.commit", "unknown", expected=", ".join(selection.commits), actual="no git"))
@@ -99,6 +108,21 @@ def _commit(selection: Selection, repository: Repository) -> Check:
         expected=", ".join(selection.commits),
         actual=commit,
         message="" if known else f"the repository is at {commit[:12]}; the evidence of each target decides",
+    )
+
+
+def _backend(wanted: tuple[str, ...], backend: Backend) -> Check:
+    if backend.name is None:
+        return Check("backend", "unknown", expected=" or ".join(wanted), actual=backend.reason)
+    fits = backend.name in wanted
+    found = f"{backend.name} ({backend.reason})"
+    return Check(
+        "backend",
+        "pass" if fits else "fail",
+        expected=" or ".join(wanted),
+        actual=found,
+        forceable=True,
+        message="" if fits else f"compatibility.backends asks for {' or '.join(wanted)}, found {found}",
     )
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from turbo_hydra.engine.plan import PreparedGroup
+from turbo_hydra.engine.planned import PreparedGroup
 from turbo_hydra.engine.transaction import Transaction
 
 GroupStatus = Literal["applied", "skipped", "blocked", "failed", "rolled_back", "not_started"]

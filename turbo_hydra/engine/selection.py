@@ -30,6 +30,10 @@ class Selection:
         Commits of the model's repository that the evidence was taken at.
     dependencies : Mapping[str, str]
         Distribution name to a version specifier.
+    backends : tuple[str, ...]
+        Kinds of device that were validated (`backend.BACKENDS`); none says nothing about them.
+    accelerator : str
+        `runtime.accelerator`, `auto` where nobody has said.
     allow_dirty : bool
         Whether uncommitted changes in the model's repository are a warning instead of a failure.
     enabled : bool
@@ -52,6 +56,8 @@ class Selection:
     replacements: Mapping[str, str] = field(default_factory=dict)
     commits: tuple[str, ...] = ()
     dependencies: Mapping[str, str] = field(default_factory=dict)
+    backends: tuple[str, ...] = ()
+    accelerator: str = "auto"
     allow_dirty: bool = False
     enabled: bool = True
     only: tuple[str, ...] | None = None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from turbo_hydra.launch import paths
-from turbo_hydra.launch.job import Job
+from turbo_hydra.launch.job import Job, setting
 
 if TYPE_CHECKING:
     from turbo_hydra.engine.report import OptimizationReport
@@ -51,6 +51,7 @@ def apply_job(job: Job, rank: int, log_report: bool, metered: bool = False) -> O
         config,
         run_id=job.run_id,
         repository=paths.repository(job),
+        accelerator=setting(job.runtime, "accelerator", "auto"),
         runtime_config_path=job.runtime_config_path,
         log_report=log_report,
         rank=rank,

@@ -7,7 +7,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from turbo_hydra.launch import memory_policy, topology, visible
+from turbo_hydra.engine import visible
+from turbo_hydra.launch import memory_policy, topology
 from turbo_hydra.launch.affinity import Plan, Settings, plan
 from turbo_hydra.launch.job import setting
 from turbo_hydra.launch.topology import Cpus, Topology

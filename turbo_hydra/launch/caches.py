@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import turbo_hydra
-from turbo_hydra.launch import files, private, visible
+from turbo_hydra.engine import visible
+from turbo_hydra.launch import files, private
 from turbo_hydra.launch.job import setting
 from turbo_hydra.launch.private import CacheRefused, private_folder
 

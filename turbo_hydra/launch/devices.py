@@ -7,10 +7,11 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from turbo_hydra.engine.backend import BACKENDS
 from turbo_hydra.launch.job import JobError, setting
 
 # `auto`: whatever the script takes, which nobody can check before.
-ACCELERATORS = ("auto", "cpu", "cuda", "hcu")
+ACCELERATORS = ("auto", *BACKENDS)
 
 
 def accelerator(runtime: Mapping[str, Any]) -> str:

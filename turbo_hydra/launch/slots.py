@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from turbo_hydra.launch import visible
+from turbo_hydra.engine import visible
 
 # The narrowest list that is set is the one that counts; ROCR's comes first in the stack and last here.
 _VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
