@@ -223,6 +223,7 @@ def _facts(report: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
     yield "run_id", report.get("run_id")
     yield "optimization_config", report.get("optimization_config")
     yield "environment.python", environment.get("python")
+    yield "environment.backend", environment.get("backend")
     yield "environment.repository", environment.get("repository")
     for name, version in sorted((environment.get("versions") or {}).items()):
         yield f"environment.versions.{name}", version
