@@ -17,7 +17,7 @@ from turbo_hydra.catalogs.mmcv import deform_conv, msda
 from turbo_hydra.catalogs.models.bevformer import assigner, sca
 from turbo_hydra.catalogs.models.bevformer.constants import Constants
 from turbo_hydra.catalogs.remembering import LastResult
-from turbo_hydra.catalogs.shared.corners import corners
+from turbo_hydra.catalogs.shared.corners import read_between
 from turbo_hydra.engine.objects import load_object
 from turbo_hydra.kernels.msda import msda_plain
 
@@ -90,15 +90,23 @@ def test_what_is_not_summed_by_rows_is_the_originals_bit_for_bit(said: list[str]
     assert len(said) == 1
 
 
-def test_corners_of_a_point_are_the_cells_around_it_and_none_outside() -> None:
-    x, y = torch.tensor([1.25, -0.5, -2.0, 2.0]), torch.tensor([0.5, 0.0, 0.0, 1e30])
-    index, weights = corners(x, y, 3, 2)
-    assert index[0].tolist() == [1, 2, 4, 5]
-    assert weights[0].tolist() == [0.375, 0.125, 0.375, 0.125]
-    assert weights[1].tolist() == [0.0, 0.5, 0.0, 0.0]
-    assert weights[2:].eq(0).all()
-    assert index.min() >= 0
-    assert index.max() < 6
+def test_a_point_is_the_sum_of_the_cells_around_it_and_of_none_outside() -> None:
+    rows = torch.tensor([[1.0], [10.0], [100.0], [1e3], [1e4], [1e5]])  # a map of 3 x 2
+    x, y = torch.tensor([[1.25], [-0.5], [-2.0], [2.0]]), torch.tensor([[0.5], [0.0], [0.0], [1e30]])
+    found = read_between(rows, x, y, torch.full_like(x, 2.0), 3, 2, torch.zeros(1, 1, dtype=torch.int), 1)
+    first = 2 * (0.375 * 10 + 0.125 * 100 + 0.375 * 1e4 + 0.125 * 1e5)
+    assert found.flatten().tolist() == [first, 1.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("frozen", [(), (0,), (1, 2, 3), (3,)])
+def test_reading_has_the_gradients_of_finite_differences(frozen: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    inputs = [torch.rand(shape, dtype=torch.float64) * 4 - 1 for shape in ((12, 3), (5, 2), (5, 2), (5, 2))]
+    for number, item in enumerate(inputs):
+        item.requires_grad_(number not in frozen)
+    width, height, first = torch.tensor([3, 2]), torch.tensor([2, 3]), torch.tensor([0, 6])
+    assert torch.autograd.gradcheck(lambda *given: read_between(*given, width, height, first, 1), inputs)
+    assert torch.autograd.gradcheck(lambda *given: read_between(*given, 2, 3, first, 1), inputs)
 
 
 # Deformable convolution

@@ -19,7 +19,7 @@ from torch.nn.modules.utils import _pair
 
 from turbo_hydra import fallback, redecorated
 from turbo_hydra.catalogs.mmcv.options import DeformConv
-from turbo_hydra.catalogs.shared.corners import DTYPES, corners, weighted_rows
+from turbo_hydra.catalogs.shared.corners import DTYPES, read_between
 
 Function = Callable[..., Any]
 
@@ -134,16 +134,16 @@ def deform_conv(
     moved = offset.view(batch, deform_groups, taps, 2, high, wide)
     y = moved[:, :, :, 0] + places(high, down, top, tap_rows).view(taps, high, 1)
     x = moved[:, :, :, 1] + places(wide, right, left, tap_columns).view(taps, 1, wide)
-    index, weights = corners(x, y, width, height)
-    weights = weights * mask.view(batch, deform_groups, taps, high, wide, 1)
-    # Rows of [B, H, W, deform_groups].
-    image = torch.arange(batch, device=input.device).view(-1, 1, 1, 1, 1, 1) * (height * width)
-    group = torch.arange(deform_groups, device=input.device).view(1, -1, 1, 1, 1, 1)
-    index = (index + image) * deform_groups + group
     # A bag for each image, place, tap and deform group, in this order: a place's bags are a row of the matrix.
-    index, weights = (item.permute(0, 3, 4, 2, 1, 5).reshape(-1, 4) for item in (index, weights))
+    x, y, scale = (
+        item.permute(0, 3, 4, 2, 1).reshape(-1, 1) for item in (x, y, mask.view(batch, deform_groups, taps, high, wide))
+    )
+    # Rows of [B, H, W, deform_groups].
+    image = torch.arange(batch, device=input.device).view(-1, 1, 1) * (height * width * deform_groups)
+    first = (image + torch.arange(deform_groups, device=input.device)).expand(batch, high * wide * taps, deform_groups)
     rows = input.permute(0, 2, 3, 1).reshape(-1, per_group)
-    read = weighted_rows(rows, index, weights).view(batch * high * wide, taps, groups, channels // groups)
+    read = read_between(rows, x, y, scale, width, height, first.reshape(-1, 1), deform_groups)
+    read = read.view(batch * high * wide, taps, groups, channels // groups)
     filters = weight.view(groups, outputs // groups, channels // groups, taps).permute(0, 3, 2, 1)
     parts = [read[:, :, part].flatten(1) @ filters[part].flatten(0, 1) for part in range(groups)]
     output = torch.cat(parts, 1) if groups > 1 else parts[0]

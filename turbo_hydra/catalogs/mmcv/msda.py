@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from turbo_hydra import fallback, redecorated
-from turbo_hydra.catalogs.shared.corners import DTYPES, corners, weighted_rows
+from turbo_hydra.catalogs.shared.corners import DTYPES, read_between
 from turbo_hydra.kernels import msda as kernel
 
 Function = Callable[..., Any]
@@ -119,17 +119,26 @@ def by_rows(
     widths of the maps, which lie one after the other in S.
     """
     batch, cells, heads, width = value.shape
-    queries = sampling_locations.shape[1]
-    high = sampling_locations.new_tensor([size[0] for size in sizes]).view(-1, 1)
-    wide = sampling_locations.new_tensor([size[1] for size in sizes]).view(-1, 1)
-    x, y = sampling_locations.unbind(-1)
-    index, weights = corners(x * wide - 0.5, y * high - 0.5, wide.long(), high.long())
-    weights = weights * attention_weights.unsqueeze(-1)
-    areas = [math.prod(size) for size in sizes]
-    starts = index.new_tensor([sum(areas[:level]) for level in range(len(areas))]).view(-1, 1, 1)
-    # Rows of [B, S, H]: those of one image and head are `heads` apart.
-    first = torch.arange(batch).view(-1, 1, 1, 1, 1, 1) * (cells * heads) + torch.arange(heads).view(1, 1, -1, 1, 1, 1)
-    index = (index + starts) * heads + first
+    queries, levels, points = (sampling_locations.shape[axis] for axis in (1, 3, 4))
     bags = batch * queries * heads
-    output = weighted_rows(value.reshape(-1, width), index.view(bags, -1), weights.reshape(bags, -1))
+    areas = [math.prod(size) for size in sizes]
+    # Of each level, for each of its points.
+    high, wide, start = (
+        torch.tensor(numbers).repeat_interleave(points)
+        for numbers in zip(*[(*size, sum(areas[:level])) for level, size in enumerate(sizes)], strict=True)
+    )
+    x, y = sampling_locations.unbind(-1)
+    # Rows of [B, S, H]: those of one image and head are `heads` apart.
+    of_image = torch.arange(batch).view(-1, 1, 1) * (cells * heads) + torch.arange(heads)
+    first = of_image.expand(batch, queries, heads).reshape(bags, 1) + start * heads
+    output = read_between(
+        value.reshape(-1, width),
+        x.reshape(bags, levels * points) * wide - 0.5,
+        y.reshape(bags, levels * points) * high - 0.5,
+        attention_weights.reshape(bags, levels * points),
+        wide,
+        high,
+        first.int() if value.numel() // width < 2**31 else first,
+        heads,
+    )
     return output.view(batch, queries, heads * width)
