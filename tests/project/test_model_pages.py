@@ -17,6 +17,10 @@ PAGES = ROOT / "docs" / "models"
 MODELS = sorted(path.stem for path in (ROOT / "conf" / "model").glob("*.yaml"))
 # An option, and its default where the page gives it: `mode` or `mode` = `default`.
 OPTION = re.compile(r"`(\w+)`(?: = `([^`]*)`)?")
+# Models whose page has the name of their catalog.
+PAGE = {"lerobot_pi05": "lerobot"}
+# Pages of groups that serve the scripts of any model.
+NO_MODEL = {"common", "transformers"}
 LINK = re.compile(r"\]\(([^)#]+)")
 
 
@@ -50,7 +54,9 @@ def test_the_support_list_has_a_row_for_each_model() -> None:
 
 def test_each_model_with_groups_has_a_page() -> None:
     with_groups = set(MODELS) & set(OptimizationConfigCatalog().names())
-    assert {path.stem for path in PAGES.glob("*.md")} - {"README", "common"} == with_groups
+    assert {path.stem for path in PAGES.glob("*.md")} - NO_MODEL - {"README"} == {
+        PAGE.get(model, model) for model in with_groups
+    }
 
 
 @pytest.mark.parametrize("page", sorted(PAGES.glob("*.md")), ids=lambda path: path.stem)
@@ -64,7 +70,8 @@ def test_a_page_tells_each_group_of_the_model_as_its_catalog_does(model: str) ->
     configs = OptimizationConfigCatalog()
     # Groups of the page that is no model's: those of the catalog `torch`.
     common = model == "common"
-    config = configs.load(configs.common_path() if common else configs.model_path(model))
+    name = {page: name for name, page in PAGE.items()}.get(model, model)
+    config = configs.load(configs.common_path() if common else configs.model_path(name))
     declared = load_catalogs(config).groups
     told = rows(PAGES / f"{model}.md")
     own = {id for id in declared if id.startswith("torch." if common else f"{model}.")}

@@ -126,7 +126,8 @@ def _rewrite(
     if words[0] == "async":
         index, words = index + 1, words[1:]
     if words[0] in ("class", "def") and words[2:3] == ["["]:
-        after = _drop(tokens, index + 2, lines, edits, found := [])
+        found: list[_Parameter] = []
+        after = _drop(tokens, index + 2, lines, edits, found)
         if words[0] == "class":
             edits.append(_with_generic(tokens, after, f"{_TYPING}.Generic[{', '.join(p.in_generic for p in found)}]"))
         parameters += found
