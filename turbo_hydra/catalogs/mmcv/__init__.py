@@ -19,7 +19,7 @@ group(
     about=About(
         why="Without a GPU multi-scale deformable attention is a grid_sample for each map, which goes through the "
         "channels of a point with a stride of the whole map, and keeps what it read of all points before it is "
-        "weighted. Each query's points are one weighted sum of rows instead. On a device the Triton kernel takes the "
+        "weighted. Each query's points are one weighted sum of rows instead, backward as well. On a device the Triton kernel takes the "
         "place of mmcv's operator, which need not be compiled then.",
         memory="less on a CPU: nothing of the size queries x points x channels is kept",
         numerics="close",

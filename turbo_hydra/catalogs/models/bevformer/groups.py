@@ -18,18 +18,18 @@ _VALIDATED = "BEVFormer at 66b65f3, torch 2.13 on CPU, float32; a small model of
 
 group(
     "bevformer.msda",
-    wrap("mmcv.ops.multi_scale_deform_attn.multi_scale_deformable_attn_pytorch", f"{_MMCV}.msda.pytorch_path"),
     wrap(f"{_FUNCTION}.forward", f"{_MMCV}.msda.function_forward"),
     wrap(f"{_FUNCTION}.backward", f"{_MMCV}.msda.function_backward"),
+    # What all three attentions call without a GPU is mmcv's, under three names.
+    depends_on=("mmcv.msda",),
     about=About(
-        why="All three attentions read feature maps between their cells: on a CPU by a grid_sample for each map, on a "
-        "device by an operator of mmcv's extension, through the plugin's own copy of mmcv's Function. On a CPU each "
-        "query's points become one weighted sum of rows; on a device the Triton kernel takes the operator's place, "
-        "which need not be compiled then.",
-        memory="less on a CPU: nothing of the size queries x points x channels is kept",
+        why="On a device all three attentions call an operator of mmcv's extension through the plugin's own copy of "
+        "mmcv's Function, which mmcv.msda does not reach. The Triton kernel takes the operator's place, which need not "
+        "be compiled then.",
+        memory="none",
         numerics="close",
         validated=f"{_VALIDATED}; the kernel in Triton's interpreter",
-        until="mmcv's PyTorch path reads rows",
+        until="the plugin calls mmcv's own Function",
     ),
 )
 
