@@ -209,5 +209,39 @@ def test_a_rank_that_finds_another_copy_of_a_module_is_named(demo: Launching) ->
     assert "ranks disagree on modules.lib: rank 0: " in ran.out
 
 
+@pytest.mark.slow
+def test_a_group_that_one_rank_alone_lacks_ends_a_strict_run_though_the_other_waits_for_it(demo: Launching) -> None:
+    demo.script(
+        """
+        from turbo_hydra import group, replace
+
+        group("local.fast", replace("lib.slow", "fastlib.quick"), compatibility_check="card.of_this_rank")
+        """,
+        "local_catalog.py",
+    )
+    demo.script(
+        """
+        import os
+        from turbo_hydra import CompatibilityResult
+
+        def of_this_rank(context):
+            return CompatibilityResult(os.environ["RANK"] == "0", "its card is another one")
+        """,
+        "card.py",
+    )
+    script = """
+        import torch
+
+        torch.distributed.init_process_group("gloo")
+        torch.distributed.barrier()
+        print("all are here")
+        """
+    alone = {"catalogs": ["local_catalog"], "groups": {"local": {"fast": True}}, "force": ["local.fast"]}
+    ran = demo.run(demo.job(script, ranks=2, optimization={**OPTIMIZATION, **alone, "strict": True}))
+    assert (ran.status, ran.log(0)) == (3, "")
+    fields = {item["field"]: item["values"] for item in ran.report["disagreements"]}
+    assert fields["execution.local.fast.decision"] == {"0": "apply", "1": "block"}
+
+
 def path(demo: Launching) -> str:
     return os.pathsep.join([str(demo.folder / "start"), *filter(None, [os.environ.get("PYTHONPATH")])])
