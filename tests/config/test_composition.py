@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which paths lead to one site, and what may use what."""
+"""What a replacement may use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from turbo_hydra import Registry, wrap
 from turbo_hydra.compatibility import import_alias
-from turbo_hydra.config.composition import conflicts, reaches, site_key
+from turbo_hydra.config.composition import reaches
 from turbo_hydra.config.static import Repository, StaticReader
 
 CLASSES = """\
@@ -42,31 +42,6 @@ def reader(tmp_path: Path) -> StaticReader:
     (tmp_path / "shapes" / "classes.py").write_text(CLASSES, encoding="utf-8")
     (tmp_path / "shapes_code.py").write_text(CODE, encoding="utf-8")
     return StaticReader([Repository(tmp_path, (tmp_path,))])
-
-
-@pytest.mark.parametrize(
-    ("path", "key", "is_class"),
-    [
-        ("shapes.Base.own", "shapes.classes.Base.own", False),
-        ("shapes.Derived.own", "shapes.classes.Derived.own", False),
-        ("shapes.classes.Derived.__init__", "shapes.classes.Derived.__init__", False),
-        ("shapes.Derived.__init__", "shapes.classes.Derived.__init__", False),
-        ("shapes.Derived", "shapes.classes.Derived", True),
-        ("shapes.absent", "shapes.absent", False),
-    ],
-)
-def test_what_a_class_inherits_has_a_site_of_its_own(reader: StaticReader, path: str, key: str, is_class: bool) -> None:
-    assert site_key(path, reader) == (key, is_class)
-
-
-def test_a_class_and_the_one_that_it_inherits_from_may_both_be_changed(reader: StaticReader) -> None:
-    registry = Registry()
-    registry.group("it.base", wrap("shapes.Base.__init__", "shapes_code.faster"))
-    registry.group("it.derived", wrap("shapes.Derived.__init__", "shapes_code.other"))
-    assert conflicts(registry.groups.values(), reader, one_recipe=True) == []
-    registry.group("it.again", wrap("shapes.classes.Derived.__init__", "shapes_code.third"))
-    (said,) = conflicts(registry.groups.values(), reader, one_recipe=True)
-    assert "both declare 'shapes.classes.Derived.__init__', different changes" in said
 
 
 def test_the_object_of_an_alias_is_everyones(reader: StaticReader) -> None:

@@ -146,20 +146,11 @@ def reaches(groups: Sequence[Group], reader: StaticReader) -> list[str]:
 
 
 def site_key(path: str, reader: StaticReader) -> tuple[str, bool]:
-    """One key for all paths that lead to one site, and whether a class stands there."""
+    """One key for all paths that lead to one definition, and whether it is a class."""
     thing = reader.names.resolve(path)
-    if not isinstance(thing, Defined):
-        return path, False
-    owner_path, _, name = path.rpartition(".")
-    owner = reader.names.resolve(owner_path)
-    if isinstance(owner, Defined) and _is_class(owner) and not owner.scope.get(name):
-        # What a class inherits is changed on that class, and stays as it is on the one that defines it.
-        return f"{owner.module.name}.{owner.qualname}.{name}", _is_class(thing)
-    return f"{thing.module.name}.{thing.qualname}", _is_class(thing)
-
-
-def _is_class(thing: Defined) -> bool:
-    return type(thing.node).__name__ == "ClassDef"
+    if isinstance(thing, Defined):
+        return f"{thing.module.name}:{thing.qualname}".replace(":", "."), type(thing.node).__name__ == "ClassDef"
+    return path, False
 
 
 def _sentence(first: tuple[Group, Member], second: tuple[Group, Member], what: str) -> str:

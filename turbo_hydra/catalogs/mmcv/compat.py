@@ -91,7 +91,7 @@ group(
     wrap("mmcv.runner.base_module.BaseModule.cuda", f"{_HERE}.compat_cpu.cuda"),
     wrap("torch.cuda.current_device", f"{_HERE}.compat_cpu.current_device"),
     wrap("mmcv.runner.dist_utils._init_dist_pytorch", f"{_HERE}.compat_cpu.init_dist"),
-    wrap(f"{_DDP}.__init__", f"{_HERE}.compat_cpu.ddp_init"),
+    wrap(f"{_DDP}._log_and_throw", f"{_HERE}.compat_cpu.ddp_refusal"),
     wrap(f"{_DDP}.train_step", f"{_HERE}.compat_cpu.ddp_step"),
     wrap(f"{_DDP}.val_step", f"{_HERE}.compat_cpu.ddp_step"),
     wrap(f"{_DDP}._run_ddp_forward", f"{_HERE}.compat_cpu.ddp_step"),

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.nn.parallel import DistributedDataParallel
 
 from turbo_hydra import fallback
 
@@ -55,22 +54,19 @@ def init_dist(original: Function, options: None) -> Function:
     return _init_dist_pytorch
 
 
-def ddp_init(original: Function, options: None) -> Function:
-    """Factory for `MMDistributedDataParallel.__init__`: a model on a CPU has no device ids."""
-    inherited = original.__qualname__ == f"{DistributedDataParallel.__name__}.__init__"
+def ddp_refusal(original: Function, options: None) -> Function:
+    """Factory for `_log_and_throw` of `MMDistributedDataParallel`: a model on a CPU may come with the number of a GPU.
 
-    def __init__(self: Any, module: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
-        # Looked up now where it is inherited: other groups may have replaced it there since.
-        init = DistributedDataParallel.__init__ if inherited else original
-        if any(item.device.type != "cpu" for item in module.parameters()):
-            fallback("a model on an accelerator")
-            init(self, module, *args, **kwargs)
+    DDP goes on as without the number, which is what it would be told if the script knew.
+    """
+
+    def _log_and_throw(self: Any, err_type: type[Exception], err_msg: str) -> None:
+        if getattr(self, "device_type", None) == "cpu" and "device_ids" in err_msg:
             return
-        # They are the first two arguments, given by position or by name.
-        rest = {name: value for name, value in kwargs.items() if name not in ("device_ids", "output_device")}
-        init(self, module, None, None, *args[2:], **rest)
+        fallback("another refusal")
+        original(self, err_type, err_msg)
 
-    return __init__
+    return _log_and_throw
 
 
 def ddp_step(original: Function, options: None) -> Function:
