@@ -107,6 +107,14 @@ def test_a_method_borrowed_by_another_class_is_the_target_of_its_home(nested: La
     assert [item.groups for item in nested.plan().conflicts] == [("lab.a", "lab.b")]
 
 
+def test_one_group_that_names_an_object_by_two_paths_is_in_conflict_with_itself(nested: Lab) -> None:
+    nested.write("lib", LIB + "\n    alias = A.B.C\n")
+    nested.group("it", nested.replace("lib.A.B.C.m", "new.m"), nested.replace("lib.alias.m", "new.m"))
+    (conflict,) = nested.plan().conflicts
+    assert conflict.groups == ("lab.it",)
+    assert conflict.targets == (nested.path("lib.A.B.C.m"), nested.path("lib.alias.m"))
+
+
 def test_functions_of_one_name_in_two_classes_are_two_targets(nested: Lab) -> None:
     nested.write("more", "def m(self):\n    return 'theirs'\n")
     nested.group("a", nested.replace("lib.A.B.C.m", "new.m"))

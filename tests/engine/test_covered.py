@@ -62,6 +62,41 @@ def test_a_part_is_covered_by_the_whole_wherever_it_stands(two: Lab, larger: str
     assert (two.load("lib").f(1), two.load("lib").g(1)) == ("ours", "ours")
 
 
+def test_of_two_that_cover_a_third_the_first_is_named(two: Lab) -> None:
+    two.write("lib", "def f(x):\n    return 0\ndef g(x):\n    return 0\ndef h(x):\n    return 0\n")
+    two.group("part", two.replace("lib.f", "new.f"))
+    two.group("one", two.replace("lib.f", "new.f"), two.replace("lib.g", "new.f"))
+    two.group("two", two.replace("lib.f", "new.f"), two.replace("lib.h", "new.f"))
+    assert two.plan().covered == {"lab.part": "lab.one"}
+
+
+def test_two_names_of_its_class_lead_to_the_change_that_covers(two: Lab) -> None:
+    two.write("lib", "class C:\n    def m(self):\n        return 'original'\nalias = C\n")
+    two.write("new", "def m(self):\n    return 'ours'\n")
+    two.group("first", two.replace("lib.C.m", "new.m"))
+    two.group("second", two.replace("lib.alias.m", "new.m"))
+    assert two.plan().covered == {"lab.second": "lab.first"}
+
+
+def test_late_targets_of_one_replacement_are_changes_of_their_own(two: Lab) -> None:
+    two.write("later", "def f(x):\n    return 'original'\ndef g(x):\n    return 'original'\n")
+    two.group("first", two.replace("later.f", "new.f", late=True))
+    two.group("second", two.replace("later.g", "new.f", late=True))
+    made = two.apply()
+    assert made.plan.covered == {}
+    later = two.load("later")
+    assert (later.f(1), later.g(1)) == ("ours", "ours")
+
+
+def test_an_observer_covers_nothing_and_is_not_covered(two: Lab) -> None:
+    for name in ("one", "two"):
+        two.group(name, two.wrap("lib.f", "new.wrapping", observer=True))
+    two.group("ordinary", two.wrap("lib.f", "new.wrapping"))
+    made = two.plan()
+    assert made.covered == {}
+    assert made.execution_order == ["lab.one", "lab.two", "lab.ordinary"]
+
+
 def test_of_three_each_names_the_one_that_is_applied(two: Lab) -> None:
     for name in ("one", "two", "three"):
         two.group(name, two.replace("lib.f", "new.f"))
@@ -92,6 +127,36 @@ def test_other_options_are_another_change(two: Lab) -> None:
 @dataclasses.dataclass(frozen=True)
 class Particular(Options):
     size: int = 3
+
+
+@pytest.mark.parametrize("what", ["kind", "replacement", "condition", "replacement, with particular options"])
+def test_what_differs_in_one_respect_is_another_change(two: Lab, what: str) -> None:
+    two.write(
+        "new",
+        """
+        def both(*args, **kwargs):
+            return (lambda x: "made") if len(args) == 2 else "ours"
+        def other(*args, **kwargs):
+            return both(*args, **kwargs)
+        def always(*args, **kwargs):
+            return True
+        """,
+    )
+    first, second = {
+        "kind": (two.replace("lib.f", "new.both"), two.wrap("lib.f", "new.both")),
+        "replacement": (two.replace("lib.f", "new.both"), two.replace("lib.f", "new.other")),
+        "condition": (
+            two.replace("lib.f", "new.both"),
+            two.replace("lib.f", "new.both", runtime_condition="new.always"),
+        ),
+        "replacement, with particular options": (two.wrap("lib.f", "new.both"), two.wrap("lib.f", "new.other")),
+    }[what]
+    options = (Options, Particular) if "options" in what else (None, None)
+    for name, member, kind in (("first", first, options[0]), ("second", second, options[1])):
+        two.group(name, member, options=kind)
+    made = two.plan()
+    assert made.covered == {}
+    assert [item.reasons for item in made.groups.values()] == [["conflict"], ["conflict"]]
 
 
 @pytest.mark.parametrize("first", ["general", "particular"])

@@ -43,7 +43,7 @@ def covered(members: Sequence[PreparedMember]) -> dict[str, str]:
 
 
 def _made_by(part: Sequence[PreparedMember], whole: Sequence[PreparedMember]) -> bool:
-    return all(any(_covers(other, item) and _same_place(item, other) for other in whole) for item in part)
+    return all(any(_covers(other, item) and _places(item) <= _places(other) for other in whole) for item in part)
 
 
 def _covers(whole: PreparedMember, part: PreparedMember) -> bool:
@@ -53,11 +53,6 @@ def _covers(whole: PreparedMember, part: PreparedMember) -> bool:
     return (
         _same_declaration(whole, part) and own is not general and part.options is not None and issubclass(own, general)
     )
-
-
-def _same_place(first: PreparedMember, second: PreparedMember) -> bool:
-    places = _places(first)
-    return bool(places) and places <= _places(second)
 
 
 def _places(prepared: PreparedMember) -> frozenset[tuple[Any, ...]]:
