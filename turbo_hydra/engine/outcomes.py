@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from turbo_hydra.engine.lost import why_lost
 from turbo_hydra.engine.planned import PreparedGroup
 from turbo_hydra.engine.transaction import Transaction
 
@@ -33,14 +34,21 @@ class Outcome:
     def reported(self) -> GroupStatus:
         """The status as it is now.
 
-        A module that could not be served makes its group `failed`; a group whose target has yet to come into being is
-        `not_started`.
+        A module that could not be served makes its group `failed`, as does a site that somebody else has taken since;
+        a group whose target has yet to come into being is `not_started`.
         """
         if self.status != "applied":
             return self.status
-        if any(member.error for member in self.prepared.import_members):
+        if any(member.error for member in self.prepared.import_members) or self.lost:
             return "failed"
         return "not_started" if any(member.pending for member in self.prepared.members) else "applied"
+
+    @property
+    def lost(self) -> str:
+        """Which site no longer holds or leads to what was written, one sentence; empty where all do."""
+        own = {site.key for member in self.prepared.members for site in member.sites}
+        lost = (why_lost(write) for write in self.transaction.writes if write.site.key in own)
+        return next((sentence for sentence in lost if sentence), "")
 
     @property
     def reason(self) -> str:
@@ -54,7 +62,7 @@ class Outcome:
         served_badly = next((item.error for item in self.prepared.import_members if item.error), "")
         waiting = next((item.member.target for item in self.prepared.members if item.pending), None)
         waits = f"'{waiting}' has not come into being" if waiting and self.status == "applied" else ""
-        return self.error or served_badly or waits
+        return self.error or served_badly or (self.lost if self.status == "applied" else "") or waits
 
 
 def begun(item: PreparedGroup) -> Outcome:
