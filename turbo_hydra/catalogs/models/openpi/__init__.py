@@ -85,8 +85,8 @@ group(
     depends_on=_SERVED,
     about=About(
         why="Each of 18 layers computes the cosines and sines of the same positions, and again in the recomputation. "
-        "They are computed once for a tensor of positions. A compiled region does so by itself: there the group "
-        "changes nothing.",
+        "They are computed once for a tensor of positions. A compiled region does so by itself, and the group changes "
+        "nothing there: off unless it is not compiled.",
         memory="one pair of cosines and sines stays allocated",
         numerics="bitwise",
         validated=_VALIDATED,
