@@ -51,7 +51,8 @@ def test_every_group_is_tried_here() -> None:
 @pytest.mark.parametrize("id", GROUPS)
 @pytest.mark.parametrize("name", BATCHES)
 def test_a_group_alone_trains_as_the_plain_model(id: str, name: str) -> None:
-    net, data = model(dcn=False), batch(**BATCHES[name])
+    # Attention with dropout is left as it is on a CPU.
+    net, data = model(dcn=False, dropout=0.0 if id == "mmcv.attention" else 0.1), batch(**BATCHES[name])
     expected = step(net, data)
     with applied({id: GROUPS[id]}):
         found = step(net, data)

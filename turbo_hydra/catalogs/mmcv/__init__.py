@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from turbo_hydra import About, group, wrap
 from turbo_hydra.catalogs.mmcv import compat  # noqa: F401  its groups come first
-from turbo_hydra.catalogs.mmcv.options import Attention, DeformConv
+from turbo_hydra.catalogs.mmcv.options import DeformConv
 
 _HERE = "turbo_hydra.catalogs.mmcv"
 _MSDA = "mmcv.ops.multi_scale_deform_attn"
@@ -19,8 +19,8 @@ group(
     about=About(
         why="Without a GPU multi-scale deformable attention is a grid_sample for each map, which goes through the "
         "channels of a point with a stride of the whole map, and keeps what it read of all points before it is "
-        "weighted. Each query's points are one weighted sum of rows instead, backward as well. On a device the Triton kernel takes the "
-        "place of mmcv's operator, which need not be compiled then.",
+        "weighted. Each query's points are one weighted sum of rows instead, and so are the maps' gradients. On a "
+        "device the Triton kernel takes the place of mmcv's operator, which need not be compiled then.",
         memory="less on a CPU: nothing of the size queries x points x channels is kept",
         numerics="close",
         validated="mmcv 1.7.0, torch 2.13 on CPU, float32 and float64; the kernel in Triton's interpreter",
@@ -50,14 +50,13 @@ group(
 group(
     "mmcv.attention",
     wrap("mmcv.cnn.bricks.transformer.MultiheadAttention.forward", f"{_HERE}.attention.forward"),
-    options=Attention,
     about=About(
         why="mmcv asks for the attention's weights and drops them, so that torch makes them, keeps them, averages them "
-        "over the heads and takes none of its fused kernels. They are not asked for. Dropout is drawn as before: on a "
-        "device with dropout in training the plain kernel runs, unless the option says otherwise.",
-        memory="less: no averaged weights",
-        numerics="close",
-        validated="mmcv 1.7.0, torch 2.13 on CPU, float32",
+        "over the heads and takes none of its fused kernels. They are not asked for. A fused kernel draws its own "
+        "dropout, so the group is off. With dropout on a CPU, where there is no such kernel, mmcv's way is kept.",
+        memory="less: no weights of queries x keys are kept",
+        numerics="changes training",
+        validated="mmcv 1.7.0, torch 2.13 on CPU, float32, without dropout; the fused kernels not yet",
         until="mmcv says need_weights=False",
     ),
 )

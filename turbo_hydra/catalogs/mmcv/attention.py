@@ -4,20 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from turbo_hydra import fallback, redecorated
-from turbo_hydra.catalogs.mmcv.options import Attention
 
 Function = Callable[..., Any]
 
 
-def forward(original: Function, options: Attention) -> Function:
+def forward(original: Function, options: None) -> Function:
     """Factory for `mmcv.cnn.bricks.transformer.MultiheadAttention.forward`."""
 
     def make(inner: Function) -> Function:
@@ -38,6 +35,9 @@ def forward(original: Function, options: Attention) -> Function:
             reason = None if type(attention) is torch.nn.MultiheadAttention else "another attention inside"
             if key_pos is None and query_pos is not None and query_pos.shape != of_key.shape:
                 reason = "a query's position of another shape than the key"
+            if query.device.type == "cpu" and attention.training and attention.dropout > 0:
+                # There is no fused kernel that drops, and what torch composes instead is no faster.
+                reason = "dropout on a CPU"
             if reason is not None:
                 fallback(reason)
                 result: Tensor = inner(
@@ -57,10 +57,9 @@ def forward(original: Function, options: Attention) -> Function:
                 key = key + key_pos
             if self.batch_first:
                 query, key, value = (item.transpose(0, 1) for item in (query, key, value))
-            with _same_draws(attention, query, options):
-                output = attention(
-                    query, key, value, attn_mask=attn_mask, key_padding_mask=key_padding_mask, need_weights=False
-                )[0]
+            output = attention(
+                query, key, value, attn_mask=attn_mask, key_padding_mask=key_padding_mask, need_weights=False
+            )[0]
             if self.batch_first:
                 output = output.transpose(0, 1)
             moved: Tensor = identity + self.dropout_layer(self.proj_drop(output))
@@ -69,11 +68,3 @@ def forward(original: Function, options: Attention) -> Function:
         return forward
 
     return redecorated(original, make)
-
-
-def _same_draws(attention: torch.nn.MultiheadAttention, query: Tensor, options: Attention) -> Any:
-    """Where dropout is drawn on a device, the kernel that draws what upstream's would."""
-    draws = attention.dropout > 0 and attention.training
-    if not draws or query.device.type == "cpu" or options.fused_dropout:
-        return nullcontext()
-    return sdpa_kernel(SDPBackend.MATH)

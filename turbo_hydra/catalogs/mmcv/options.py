@@ -15,13 +15,3 @@ class DeformConv:
         default="absent",
         metadata={"help": "absent: only where mmcv's extension is not there; always: in its place too"},
     )
-
-
-@dataclass(frozen=True)
-class Attention:
-    """Options of `mmcv.attention`."""
-
-    fused_dropout: bool = field(
-        default=False,
-        metadata={"help": "on a device, let the fused attention kernels draw their own dropout: another training"},
-    )
