@@ -40,6 +40,7 @@ DEBUG = (
     "+optimization.options.openpi={compat_fake_data: {masks: libero}, pi0_compile: {mode: none}}",
     "measure.stop_after=3",
 )
+FOR_TWO_RANKS = 21
 # Of the groups that are on, those that one rank on a CPU cannot use.
 ELSEWHERE = {"openpi.ddp_state"}
 
@@ -153,3 +154,17 @@ def test_each_group_is_used_and_the_losses_are_upstreams(openpi: OpenPI) -> None
     assert collating["members"][0]["hits_in_children"]["replacement"] >= 3
     said = [line for line in ours["said"].splitlines() if "never called" in line]
     assert [line for line in said if line.partition(":")[0] not in ELSEWHERE] == []
+
+
+def test_two_ranks_use_every_group_and_agree(openpi: OpenPI) -> None:
+    lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
+    (free,) = [int(line.split()[1]) / 2**20 for line in lines if line.startswith("MemAvailable:")]
+    if free < FOR_TWO_RANKS:
+        pytest.skip(f"two ranks take {FOR_TWO_RANKS} GiB of memory, {free:.0f} GiB are free")
+    report = openpi.train("two", "runtime=cpu_2rank", "model.args.batch_size=2")
+    assert [rank["status"] for rank in report["ranks"]] == ["succeeded", "succeeded"]
+    assert report["disagreements"] == []
+    assert report["steps"]["count"] >= 3
+    hits = used(report)
+    assert [group for group, count in hits.items() if count == 0] == []
+    assert hits["openpi.ddp_state"] == 2
