@@ -144,13 +144,14 @@ def test_functions_without_a_home_or_with_another_s_name_are_targets_of_their_ow
 
         f, g = make(1), make(2)
         h, i = layer(base), layer(base)
+        j, k = functools.partial(base), functools.partial(base)
         """,
     )
-    lab.write("new", "".join(f"def {name}(x):\n    return '{name}'\n" for name in "fghi"))
-    for name in "fghi":
+    lab.write("new", "".join(f"def {name}(x):\n    return '{name}'\n" for name in "fghijk"))
+    for name in "fghijk":
         lab.group(name, lab.replace(f"lib.{name}", f"new.{name}"))
     lab.apply(force=("*",))
     assert lab.planned is not None
     assert lab.planned.conflicts == []
     lib = lab.load("lib")
-    assert [getattr(lib, name)(1) for name in ("f", "g", "h", "i", "base")] == ["f", "g", "h", "i", 1]
+    assert [getattr(lib, name)(1) for name in ("f", "g", "h", "i", "j", "k", "base")] == [*"fghijk", 1]
