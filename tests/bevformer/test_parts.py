@@ -105,8 +105,8 @@ def test_reading_has_the_gradients_of_finite_differences(frozen: tuple[int, ...]
     for number, item in enumerate(inputs):
         item.requires_grad_(number not in frozen)
     width, height, first = torch.tensor([3, 2]), torch.tensor([2, 3]), torch.tensor([0, 6])
-    assert torch.autograd.gradcheck(lambda *given: read_between(*given, width, height, first, 1), inputs)
-    assert torch.autograd.gradcheck(lambda *given: read_between(*given, 2, 3, first, 1), inputs)
+    assert torch.autograd.gradcheck(lambda r, x, y, s: read_between(r, x, y, s, width, height, first, 1), inputs)
+    assert torch.autograd.gradcheck(lambda r, x, y, s: read_between(r, x, y, s, 2, 3, first, 1), inputs)
 
 
 # Deformable convolution

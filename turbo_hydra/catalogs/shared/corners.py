@@ -90,15 +90,15 @@ def _points(x: Tensor, y: Tensor, width: Tensor | int, height: Tensor | int) -> 
 
 
 def _weights(at: Points, scale: Tensor) -> Tensor:
-    """[bags, points, 4]: of the cells above left, above right, below left and below right of each point."""
+    """[bags, 4, points]: of the cells above left, above right, below left and below right of each point."""
     top, bottom = at.top * scale, at.bottom * scale
-    return torch.stack((top * at.left, top * at.right, bottom * at.left, bottom * at.right), -1)
+    return torch.stack((top * at.left, top * at.right, bottom * at.left, bottom * at.right), 1)
 
 
 def _index(
     x: Tensor, y: Tensor, width: Tensor | int, height: Tensor | int, first: Tensor, step: int, count: int
 ) -> Tensor:
-    """[bags, points, 4]: the rows of these cells; some row of the map for a cell that is outside."""
+    """[bags, 4, points]: the rows of these cells; some row of the map for a cell that is outside."""
     kind = torch.int32 if count < _INT32 else torch.int64
     left, top = x.detach().floor(), y.detach().floor()
 
@@ -109,7 +109,7 @@ def _index(
     columns = inside(left, width) * step, inside(left + 1, width) * step
     above, below = (first + inside(place, height) * (width * step) for place in (top, top + 1))
     cells = (above + columns[0], above + columns[1], below + columns[0], below + columns[1])
-    return torch.stack([cell.to(kind) for cell in cells], -1)
+    return torch.stack([cell.to(kind) for cell in cells], 1)
 
 
 def _sums(rows: Tensor, index: Tensor, weights: Tensor) -> Tensor:
@@ -146,22 +146,26 @@ class _Read(torch.autograd.Function):
             for_rows = _transposed_sums(grad, index, _weights(at, scale), len(rows))
         if any(ctx.needs_input_grad[1:4]):
             # What each cell would add to the loss by a weight of one: [bags, points] for each of the four.
-            nw, ne, sw, se = _products(grad, rows, index).unbind(-1)
+            nw, ne, sw, se = _products(grad, rows, index).unbind(1)
             above, below = at.left * nw + at.right * ne, at.left * sw + at.right * se
             for_scale = at.top * above + at.bottom * below
             for_y = scale * (at.bottom_there * below - at.top_there * above)
-            across = at.right_there * torch.stack((ne, se)) - at.left_there * torch.stack((nw, sw))
-            for_x = scale * (at.top * across[0] + at.bottom * across[1])
+            along_top = at.right_there * ne - at.left_there * nw
+            along_bottom = at.right_there * se - at.left_there * sw
+            for_x = scale * (at.top * along_top + at.bottom * along_bottom)
         return for_rows, for_x, for_y, for_scale, None, None, None, None
 
 
 def _transposed_sums(grad: Tensor, index: Tensor, weights: Tensor, count: int) -> Tensor:
     """[count, D]: for each row the sum of the bags' gradients that read it, times its weights, in the bags' order."""
-    read, order = index.flatten().sort(stable=True)
-    # Where each row's reads begin in the sorted list.
-    begins = torch.searchsorted(read, torch.arange(count, dtype=read.dtype))
+    reads = index.flatten()
+    order = reads.sort(stable=True).indices
+    # Where each row's reads begin in that order.
+    counts = torch.bincount(reads, minlength=count)
+    begins = counts.cumsum(0) - counts
     bags = order.div(index[0].numel(), rounding_mode="floor")
-    return functional.embedding_bag(bags, grad, begins, per_sample_weights=weights.flatten()[order], mode="sum")
+    of_reads = weights.flatten().index_select(0, order)
+    return functional.embedding_bag(bags, grad, begins, per_sample_weights=of_reads, mode="sum")
 
 
 def _products(grad: Tensor, rows: Tensor, index: Tensor) -> Tensor:
