@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.bevformer_use import stand_in
 from turbo_hydra.config import OptimizationConfigCatalog
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,16 +21,18 @@ REPOSITORIES = {
     "tiny_vla": ROOT / "examples" / "tiny_vla",
     "openpi": ROOT / "tests" / "openpi" / "repository",
 }
-# A process for each of its many groups.
+# A process for each of their many groups.
 NAMES = [
-    pytest.param(name, marks=pytest.mark.slow) if name == "openpi" else name
+    pytest.param(name, marks=pytest.mark.slow) if name in ("openpi", "bevformer") else name
     for name in ("common", *OptimizationConfigCatalog().names())
 ]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_group_alone_changes_its_declared_sites_only_and_undo_leaves_nothing(name: str) -> None:
+def test_a_group_alone_changes_its_declared_sites_only_and_undo_leaves_nothing(name: str, tmp_path: Path) -> None:
     repository = REPOSITORIES.get(name)
+    if name == "bevformer":
+        repository = stand_in.completed(tmp_path / "bevformer", ROOT / "tests" / "bevformer" / "repository")
     done = subprocess.run(
         [sys.executable, str(HERE / "isolated.py"), name, *([str(repository)] if repository else [])],
         capture_output=True,
