@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 
 from tests.bevformer_use import stand_in
 from tests.bevformer_use.conftest import Train
@@ -233,3 +234,16 @@ def test_class_names_can_be_sent_to_another_process() -> None:
     config = SimpleNamespace()
     compat_spawn.init(original, None)(config, {"car": 50, "bus": 30})
     assert pickle.loads(pickle.dumps(config)).class_names == ["car", "bus"]
+
+
+def test_the_preset_leaves_what_it_takes_to_run() -> None:
+    folder = Path(__file__).resolve().parents[2] / "conf" / "optimization"
+    preset = yaml.safe_load((folder / "bevformer" / "all_off.yaml").read_text(encoding="utf-8"))["groups"]
+    generated = yaml.safe_load((folder / "bevformer.yaml").read_text(encoding="utf-8"))
+    registry = Registry()
+    for catalog in generated["catalogs"]:
+        registry.load(catalog)
+    named = [f"{catalog}.{name}" for catalog, names in generated["groups"].items() for name in names]
+    optimizations = {id for id in named if registry.groups[id].purpose == "optimization"}
+    assert {f"{catalog}.{name}" for catalog, names in preset.items() for name in names} == optimizations
+    assert not any(on for names in preset.values() for on in names.values())
