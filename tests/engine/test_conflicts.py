@@ -74,6 +74,14 @@ def test_a_class_at_any_depth_around_a_target_conflicts_with_it(nested: Lab, out
         assert (nested.decision(group), nested.codes(group)) == ("block", ["conflict"])
 
 
+def test_an_observer_inside_a_class_that_is_replaced_is_no_conflict(nested: Lab) -> None:
+    nested.write("seeing", "def m(original, options):\n    return lambda self: original(self)\n")
+    nested.group("outer", nested.replace("lib.A.B.C", "new.C"))
+    nested.group("watching", nested.wrap("lib.A.B.C.m", "seeing.m", observer=True))
+    assert nested.plan().conflicts == []
+    assert [nested.decision(name) for name in ("outer", "watching")] == ["apply", "apply"]
+
+
 def test_a_class_of_the_same_name_inside_another_is_no_conflict(nested: Lab) -> None:
     nested.group("outer", nested.replace("lib.A.B", "new.B"))
     nested.group("it", nested.replace("lib.Other.B.m", "new.m"))
@@ -97,6 +105,15 @@ def test_a_method_by_two_names_of_its_class_is_one_target(nested: Lab, first: st
     nested.group("a", nested.replace(first, "new.m"))
     nested.group("b", nested.replace(second, "more.m"))
     assert [item.groups for item in nested.plan().conflicts] == [("lab.a", "lab.b")]
+
+
+def test_a_method_whose_class_has_lost_its_name_is_a_target_of_its_own(nested: Lab) -> None:
+    nested.write(
+        "lib", LIB + "\n    class Lost:\n        def m(self):\n            return 1\n    kept, Lost = Lost, 3\n"
+    )
+    nested.group("a", nested.replace("lib.kept.m", "new.m"))
+    assert nested.plan(force=("a",)).conflicts == []
+    assert nested.decision("a") == "apply"
 
 
 def test_a_method_borrowed_by_another_class_is_the_target_of_its_home(nested: Lab) -> None:

@@ -254,11 +254,31 @@ def test_what_lies_under_a_served_module_is_a_conflict_without_the_dependency(im
     assert "let it depend on the first" in imports.message()
 
 
+def test_a_late_target_under_a_served_module_is_a_conflict_too(imports: Lab) -> None:
+    imports.group("serve", replace_import(imports.path("lib"), source=imports.path("hooks.tripled")))
+    imports.group("it", imports.replace("lib.f", "hooks.f", late=True))
+    (conflict,) = imports.plan().conflicts
+    assert conflict.groups == ("lab.serve", "lab.it")
+    assert "let it depend on the first" in conflict.reason
+
+
 def test_two_ways_to_serve_one_module_are_a_conflict(imports: Lab) -> None:
     imports.group("one", replace_import(imports.path("lib"), imports.path("other")))
     imports.group("two", replace_import(imports.path("lib"), source=imports.path("hooks.tripled")))
     imports.apply()
     assert imports.status("one") == imports.status("two") == "blocked"
+    assert imports.load("lib").f(2) == 4
+
+
+def test_two_groups_that_serve_one_module_in_the_same_way_are_no_conflict(imports: Lab) -> None:
+    for name in ("one", "two"):
+        imports.group(name, replace_import(imports.path("lib"), source=imports.path("hooks.tripled")))
+    made = imports.apply()
+    assert made.plan.conflicts == []
+    assert imports.load("lib").f(2) == 6
+    assert [imports.status(name) for name in ("one", "two")] == ["applied", "applied"]
+    assert made.undo() == []
+    imports.forget()
     assert imports.load("lib").f(2) == 4
 
 
