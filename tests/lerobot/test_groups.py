@@ -206,3 +206,27 @@ def test_tiny_sizes() -> None:
     assert config.text_config.vocab_size == 99
     tiny.expert(lambda self, config: seen.append(config), Tiny(vocabulary=98))(object(), config)
     assert config.vocab_size == 98
+
+
+def test_a_compiler_goes_through_all_of_them_in_one_graph() -> None:
+    torch.manual_seed(0)
+    mlp, norm, module = Mlp(6, 10), Norm(6, 5), Heads(2)
+    x, cond, mask = torch.randn(2, 3, 6), torch.randn(2, 5), torch.zeros(2, 1, 3, 3)
+    calls: list[tuple[Any, Any, Any]] = [
+        (Mlp.forward, Norm.forward, eager_attention),
+        (
+            geglu.forward(Mlp.forward, None),
+            ada_rms_norm.forward(Norm.forward, None),
+            attention.attention(eager_attention, None),
+        ),
+    ]
+
+    def layer(x: Tensor, parts: tuple[Any, Any, Any]) -> Tensor:
+        normed, gate = parts[1](norm, x, cond)
+        heads = normed.view(2, 3, 2, 3).transpose(1, 2)
+        attended: Tensor = parts[2](module, heads, heads[:, :1], heads[:, :1], mask, 0.5)[0].flatten(2)
+        result: Tensor = parts[0](mlp, x + attended * gate)
+        return result
+
+    compiled = torch.compile(layer, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x, calls[1]), layer(x, calls[0]))
