@@ -8,6 +8,7 @@ import group has served stay imported.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import multiprocessing
@@ -21,7 +22,7 @@ from turbo_hydra.config import OptimizationConfigCatalog, load_catalogs
 from turbo_hydra.engine.apply import Engine
 from turbo_hydra.engine.plan import prepare
 from turbo_hydra.engine.selection import Selection
-from turbo_hydra.engine.targets import own_namespace
+from turbo_hydra.engine.targets import ResolutionError, own_namespace, resolve
 
 
 def snapshot() -> dict[tuple[int, str], tuple[Any, Any]]:
@@ -85,9 +86,13 @@ def main(name: str) -> dict[str, Any]:
     """`examine` for each group."""
     configs = OptimizationConfigCatalog()
     config = configs.load(configs.common_path() if name == "common" else configs.model_path(name))
-    ids = list(load_catalogs(config).groups)
+    groups = load_catalogs(config).groups
+    alone = [group for group in groups.values() if not group.depends_on]  # others need what an import group serves
+    for member in [member for group in alone for member in group.members if member.late]:
+        with contextlib.suppress(ResolutionError):
+            resolve(member.target)  # what is late is there already
     with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as pool:
-        return dict(zip(ids, pool.starmap(examine, [(name, id) for id in ids], chunksize=1), strict=True))
+        return dict(zip(groups, pool.starmap(examine, [(name, id) for id in groups], chunksize=1), strict=True))
 
 
 if __name__ == "__main__":

@@ -21,10 +21,13 @@ REPOSITORIES = {
     "tiny_vla": ROOT / "examples" / "tiny_vla",
     "openpi": ROOT / "tests" / "openpi" / "repository",
 }
+# Their targets are in packages that are not installed here: tests/real does this for `transformers`.
+ELSEWHERE = {"transformers", "lerobot_044", "lerobot_pi05"}
 # A process for each of their many groups.
 NAMES = [
     pytest.param(name, marks=pytest.mark.slow) if name in ("openpi", "bevformer") else name
     for name in ("common", *OptimizationConfigCatalog().names())
+    if name not in ELSEWHERE
 ]
 
 

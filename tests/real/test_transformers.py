@@ -212,6 +212,24 @@ def test_models_get_the_attention_that_is_asked_for(run: Run) -> None:
     assert run("attention", apply=back)["asked"] == "sdpa", "by default, what is eager gets torch's own"
 
 
+def test_a_group_alone_changes_its_declared_sites_only_and_undo_leaves_nothing(python: Path) -> None:
+    isolated = PROGRAM.parents[1] / "catalogs" / "isolated.py"
+    done = subprocess.run(
+        [str(python), "-P", str(isolated), "transformers"],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=1100,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert len(found) == 45
+    for id, result in found.items():
+        assert (result["status"], result["undeclared"], result["after_undo"]) == ("applied", [], []), id
+        assert result["sites"] > 0, id
+
+
 def test_the_benchmark_runs_on_a_cpu(python: Path, tmp_path: Path) -> None:
     benchmark = PROGRAM.parents[2] / "benchmarks" / "transformers.py"
     output = tmp_path / "result.json"
