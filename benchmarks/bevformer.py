@@ -27,6 +27,7 @@ import platform
 import random
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,10 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     order = random.Random(args.seed)
     turns: dict[str, list[dict[str, float]]] = {worker.row: [] for worker in workers}
     results: dict[str, Any] = {}
-    for _ in range(args.rounds):
+    start = time.monotonic()
+    for number in range(args.rounds):
+        if number > 1 and args.minutes and time.monotonic() - start > 60 * args.minutes:
+            break
         for worker in order.sample(workers, len(workers)):
             answer = worker.ask("turn")
             turns[worker.row].append(answer["ms"])
@@ -105,7 +109,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         "about": {
             "size": args.size,
             "device": first.begun["device"],
-            "rounds": args.rounds,
+            "rounds": len(turns["none"]),
             "machine": platform.machine(),
             "versions": {name: importlib.metadata.version(name) for name in ("torch", "turbo_hydra")},
             "clock": "device events" if on_device else "CPU time of the thread",
@@ -127,10 +131,10 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
 def _ratio(base: list[dict[str, float]], turns: list[dict[str, float]], part: str) -> list[float]:
     """How many times as fast, and its 95 % interval; `step` is one of each part but three histories, as upstream's."""
 
-    def time(turn: dict[str, float]) -> float:
+    def total(turn: dict[str, float]) -> float:
         return turn["encoder"] + 3 * turn["history"] + turn["decoder"] + turn["loss"] if part == "step" else turn[part]
 
-    interval = ratio_interval([time(one) / time(other) for one, other in zip(base, turns, strict=True)])
+    interval = ratio_interval([total(one) / total(other) for one, other in zip(base, turns, strict=True)])
     return [round(value, 4) for value in (interval.value, interval.low, interval.high)]
 
 
@@ -160,6 +164,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--repo", type=Path, required=True, help="a checkout of BEVFormer")
     parser.add_argument("--size", default="tiny", choices=("tiny", "small", "base"))
     parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--minutes", type=float, help="begin no further round after so many")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--baseline", default="pytorch", choices=("pytorch", "extension"))
     parser.add_argument("--config", default="bevformer", help="an optimization config: a model's name or a file")
