@@ -132,15 +132,15 @@ def inputs_of(family: str, dtype: Any) -> dict[str, Any]:
 
 
 def step(model: Any, given: dict[str, Any], call: Any = None) -> dict[str, Any]:
-    """Loss and gradients of one step; of a model without a loss, those of a sum of its outputs."""
+    """Loss and gradients of one step; of a model without a loss, those of a sum over its outputs."""
     import torch
 
-    outputs = (call or model)(**given)
+    outputs = (model if call is None else call)(**given)
     if getattr(outputs, "loss", None) is not None:
         loss = outputs.loss
     else:
-        hidden = outputs.last_hidden_state
-        loss = (hidden.float() * torch.linspace(-1, 1, hidden.numel()).view_as(hidden)).sum()
+        hidden = outputs.last_hidden_state.double()
+        loss = (hidden.square() * torch.linspace(0.5, 1.5, hidden.numel()).view_as(hidden)).mean()
     loss.backward()
     found = {name: item.grad for name, item in model.named_parameters() if item.grad is not None}
     return {"loss": loss.detach(), "logits": getattr(outputs, "logits", None) is not None, **found}
