@@ -15,7 +15,8 @@ and each turn is one forward and backward of each part, on the same random input
 
 The clock is the CPU time of the thread, or on a device its own events; ratios are of `none` to a row within a round.
 On a device host syncs are counted in a profiler's trace, and the attention's kernel is timed beside mmcv's operator
-where that is built. There `none` is upstream's PyTorch path unless `--baseline extension` says otherwise.
+where that is built. There rows without `bevformer.msda` take mmcv's PyTorch path, unless `--baseline extension` says
+otherwise. (What is for a device has not been run on one yet.) All rows are in memory at once.
 """
 
 from __future__ import annotations

@@ -293,7 +293,8 @@ def main() -> None:
     torch.manual_seed(seed)
     module, _, name = settings["builder"].partition(":")
     made = getattr(importlib.import_module(module), name)(settings["repo"], settings["size"], device)
-    if device != "cpu" and row in ("none", "-bevformer.msda") and settings["baseline"] == "pytorch":
+    applied = {entry["group"] for entry in report.to_dict()["execution"] if entry["status"] == "applied"}
+    if device != "cpu" and "bevformer.msda" not in applied and settings["baseline"] == "pytorch":
         take_pytorch_path()
     parts = Parts(made, device)
     say = {"device": torch.cuda.get_device_name() if device != "cpu" else "cpu", "groups": groups}

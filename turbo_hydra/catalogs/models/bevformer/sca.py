@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._compile import _disable_dynamo
 from torch.nn import functional
 
 from turbo_hydra import fallback, redecorated
@@ -85,8 +86,10 @@ def plan(bev_mask: Tensor, reference_points_cam: Tensor) -> Plan:
     )
 
 
-# A compiler leaves its graph here: how long the batch is, is not known before.
-_look = torch.compiler.disable(lambda last, mask, points: last.get(lambda: plan(mask, points), (mask, points)))
+@_disable_dynamo  # unlike torch.compiler.disable it does not import the compiler
+def _look(last: LastResult[Plan], mask: Any, points: Any) -> Plan:
+    """The plan, made once; a compiler leaves its graph here, since how long the batch is, is not known before."""
+    return last.get(lambda: plan(mask, points), (mask, points))
 
 
 class _Gather(torch.autograd.Function):
