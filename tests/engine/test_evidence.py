@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from turbo_hydra.engine import evidence
 from turbo_hydra.engine.canonical import ast_hash
 from turbo_hydra.engine.checks import Check, check_evidence
 from turbo_hydra.engine.evidence import EvidenceRecord, LiveEvidence, LiveReader, unwrapped
@@ -222,7 +223,7 @@ def test_a_closure_that_holds_two_functions_of_the_name_hides_neither(lab: Lab) 
     [
         ("exec('def f(x): return x')", "made by exec"),
         ("f = lambda x: x", "a lambda has no definition of its own"),
-        ("f = len", "has no Python source"),
+        ("f = len", "builtins:builtin_function_or_method has no Python source"),
         ("f = type('f', (), {'x': 1})", "its file defines class f 0 times"),
         ("if True:\n    class f:\n        x = 1\nelse:\n    class f:\n        x = 2", "defines class f 2 times"),
     ],
@@ -494,6 +495,27 @@ def test_a_class_of_an_extension_has_the_evidence_of_its_binaries() -> None:
     function = LiveReader().read(extension.get_version_string, "get_version_string", "yaml._yaml")
     assert found.artifact == function.artifact is not None
     assert (found.source, found.reason) == (None, "")
+
+
+def test_what_has_no_source_is_described_by_the_module_that_it_names_or_else_its_owner_s(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    def artifact_hash(module: str, file: str | None) -> str:
+        asked.append(module)
+        return f"artifact-v1:{module}"
+
+    monkeypatch.setattr(evidence, "artifact_hash", artifact_hash)
+    reader = LiveReader()
+    # A C function names its module; a method of a C type names none.
+    found = [reader.read(item, "f", module) for item, module in ((len, "json"), (str.join, "json"), (str.join, "none"))]
+    assert [(item.artifact, item.home) for item in found] == [
+        ("artifact-v1:builtins", "builtins"),
+        ("artifact-v1:json", "json"),
+        (None, ""),
+    ]
+    assert asked == ["builtins", "json"]
 
 
 def test_a_class_that_c_code_made_is_not_described_by_a_python_class_of_its_name() -> None:
