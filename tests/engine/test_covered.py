@@ -176,6 +176,7 @@ def test_a_third_that_wants_the_same_target_conflicts_with_all_of_them(two: Lab)
     two.group("third", two.replace("lib.f", "new.other"))
     made = two.plan()
     assert {id: item.decision for id, item in made.groups.items()} == dict.fromkeys(made.groups, "block")
+    assert [two.codes(name) for name in ("general", "particular", "third")] == [["conflict"]] * 3, "once each"
 
 
 def test_what_depends_on_a_covered_group_is_applied(two: Lab) -> None:

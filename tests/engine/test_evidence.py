@@ -580,3 +580,11 @@ def test_a_file_that_was_exchanged_for_an_older_one_is_not_taken_for_what_was_lo
     found = LiveReader().read(module.f, "f")
     assert found.source is None
     assert found.reason == "line 1 of its file does not define 'f' (any more)"
+
+
+def test_a_slot_of_that_name_is_not_what_an_object_wraps() -> None:
+    class Slotted:
+        __slots__ = ("__wrapped__",)
+
+    value = Slotted()
+    assert unwrapped(value, "f") == (value, [])

@@ -608,6 +608,18 @@ def test_an_observer_needs_no_evidence_and_is_on_though_nothing_is_enabled(two: 
     assert two.status("watching") == "applied"
 
 
+def test_what_needs_a_group_that_may_not_be_compiled_is_blocked_with_it(two: Lab) -> None:
+    two.group("compiling", two.replace("lib.f", "new.f"), about=About(why="it compiles", compiles=True))
+    two.group("plain", two.replace("lib.g", "new.f"), about=About(why="it is faster", compile=False))
+    two.group("needing", two.replace("lib.h", "new.f"), depends_on=("plain",))
+    two.plan()
+    assert decisions(two) == {
+        "compiling": ("apply", []),
+        "plain": ("block", ["compile.pairing"]),
+        "needing": ("block", ["dependency_blocked"]),
+    }
+
+
 # Options.
 
 
