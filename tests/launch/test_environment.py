@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import turbo_hydra
+from turbo_hydra.engine import visible
 from turbo_hydra.launch import environment
 from turbo_hydra.launch.job import JobError
 
@@ -70,6 +71,30 @@ def test_threads_of_a_rank(
     if inherited is not None:
         monkeypatch.setenv("OMP_NUM_THREADS", inherited)
     assert environment.for_agent(runtime, ranks).get("OMP_NUM_THREADS") == threads
+
+
+@pytest.mark.parametrize(
+    "card", ["proc/driver/nvidia/gpus/0000:01:00.0/information", "sys/class/kfd/kfd/topology/nodes/0/properties"]
+)
+def test_scripts_find_no_accelerator_where_the_cpu_is_chosen(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, card: str
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.delenv("HIP_VISIBLE_DEVICES", raising=False)
+    (tmp_path / card).parent.mkdir(parents=True)
+    (tmp_path / card).write_text("Model: card\nGPU UUID: GPU-1\nsimd_count 8\nlocation_id 256\ndomain 0\nunique_id 7\n")
+    found = {
+        name: len(visible.devices(environment.for_agent(runtime, 1), tmp_path)[1])
+        for name, runtime in {
+            "auto": {},
+            "cpu": {"accelerator": "cpu"},
+            "cpu, but": {
+                "accelerator": "cpu",
+                "environment": {"set": {"CUDA_VISIBLE_DEVICES": "0", "HIP_VISIBLE_DEVICES": "0"}},
+            },
+        }.items()
+    }
+    assert found == {"auto": 1, "cpu": 0, "cpu, but": 1}
 
 
 def test_relative_entries_of_the_import_path_mean_the_same_in_another_folder(

@@ -13,6 +13,9 @@ from typing import Any
 
 from turbo_hydra.launch.job import JobError, count, setting
 
+# Empty ones hide every device. ROCR's list is left: what remains of it, HIP's hides.
+DEVICE_VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+
 # What the agent gives each rank; `unset: [MASTER_ADDR]` drops what was inherited, not these.
 OF_THE_AGENT = frozenset(
     {
@@ -86,6 +89,9 @@ def _text(name: str, value: Any) -> str:
 def for_agent(runtime: Mapping[str, Any], ranks: int) -> dict[str, str]:
     """Return the environment that the agent starts with, and its ranks after it."""
     environment = inherited()
+    if setting(runtime, "accelerator") == "cpu":
+        # Scripts ask torch what there is, not the configuration.
+        environment.update(dict.fromkeys(DEVICE_VARIABLES, ""))
     apply(runtime, environment)
     threads = setting(runtime, "omp_threads")
     if threads is not None:
