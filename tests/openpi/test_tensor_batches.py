@@ -16,6 +16,7 @@ BATCH: dict[str, Any] = {
     "image": {"a": np.arange(12.0, dtype=np.float32)},
     "mask": np.array([True, False]),
     "token": np.arange(3),
+    "token_ar_mask": None,
 }
 
 
@@ -40,6 +41,7 @@ def test_a_worker_gives_tensors_of_the_same_numbers(monkeypatch: pytest.MonkeyPa
     for mine, array in ((found["image"]["a"], BATCH["image"]["a"]), (found["mask"], BATCH["mask"])):
         assert isinstance(mine, torch.Tensor)
         assert torch.equal(mine, torch.as_tensor(array))
+    assert found["token_ar_mask"] is None
 
 
 @pytest.mark.parametrize(

@@ -153,7 +153,9 @@ def test_each_group_is_used_and_the_losses_are_upstreams(openpi: OpenPI) -> None
     (collating,) = [entry for entry in ours["execution"] if entry["group"] == "openpi.tensor_batches"]
     assert collating["members"][0]["hits_in_children"]["replacement"] >= 3
     said = [line for line in ours["said"].splitlines() if "never called" in line]
-    assert [line for line in said if line.partition(":")[0] not in ELSEWHERE] == []
+    # Without a stride no layer is checkpointed, so that this part of its group has nothing to do.
+    expected = ("openpi.ddp_state:", "openpi.gemma_checkpoint_stride: applied, and never called: torch.utils.checkpoint")
+    assert [line for line in said if not line.startswith(expected)] == []
 
 
 def test_two_ranks_use_every_group_and_agree(openpi: OpenPI) -> None:

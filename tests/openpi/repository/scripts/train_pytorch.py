@@ -49,7 +49,7 @@ def train_loop(config):
     infos, global_step = [], 0
     while global_step < config.num_train_steps:
         for arrays in loader:
-            batch = torch.utils._pytree.tree_map(torch.as_tensor, arrays)
+            batch = torch.utils._pytree.tree_map(lambda item: None if item is None else torch.as_tensor(item), arrays)
             if global_step >= config.num_train_steps:
                 break
             observation = SimpleNamespace(

@@ -34,13 +34,15 @@ def collate(original: Collate, options: None) -> Collate:
             fallback("no worker")
             return batch
         leaves, structure = tree_flatten(batch)
-        if not all(isinstance(leaf, np.ndarray) and leaf.dtype.kind in "fiub" for leaf in leaves):
+        # An observation has fields that are None where the model has no use for them.
+        arrays = [leaf for leaf in leaves if leaf is not None]
+        if not all(isinstance(leaf, np.ndarray) and leaf.dtype.kind in "fiub" for leaf in arrays):
             fallback("something that is no array of numbers")
             return batch
-        if sum(leaf.nbytes for leaf in leaves) * _AT_A_TIME * worker.num_workers > _free():
+        if sum(leaf.nbytes for leaf in arrays) * _AT_A_TIME * worker.num_workers > _free():
             fallback("too little shared memory")
             return batch
-        return tree_unflatten([torch.as_tensor(leaf) for leaf in leaves], structure)
+        return tree_unflatten([None if leaf is None else torch.as_tensor(leaf) for leaf in leaves], structure)
 
     return _collate_fn
 

@@ -19,6 +19,7 @@ class FakeDataset:
             "state": numbers.uniform(-1, 1, 5).astype(np.float32),
             "tokenized_prompt": numbers.integers(0, 64, self.padded),
             "tokenized_prompt_mask": np.zeros(self.padded, np.bool_),
+            "token_ar_mask": None,
             "actions": numbers.uniform(-1, 1, (3, 5)).astype(np.float32),
         }
 
@@ -27,4 +28,5 @@ class FakeDataset:
 
 
 def _collate_fn(items):
-    return tree_map(lambda *parts: np.stack([np.asarray(part) for part in parts]), *items)
+    # For upstream's trees, which are jax's, None is no leaf.
+    return tree_map(lambda *parts: None if parts[0] is None else np.stack([np.asarray(part) for part in parts]), *items)
