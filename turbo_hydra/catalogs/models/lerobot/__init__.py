@@ -118,7 +118,7 @@ group(
     about=About(
         why="lerobot has accelerate make DistributedDataParallel search the graph for unused parameters in every step; "
         "for PI0 and PI0.5 those are always the same. It searches once; gradients live in the buckets, and the "
-        "buffers, which never change, stay. Not for PEFT with parts that some steps leave out; not for one rank.",
+        "buffers, which never change, stay. Not for PEFT with parts that some steps leave out; of no use to one rank.",
         memory="less: one copy of the gradients instead of two",
         numerics="close",
         validated=f"{_VALIDATED}; two ranks",
