@@ -145,7 +145,7 @@ def test_all_groups_train_as_none_and_are_used(newest: Program, tmp_path: Path, 
     assert set(hits) == set(GROUPS)
     assert all(hits.values()), hits
     assert len(losses) == len(plain) == 6
-    assert losses == pytest.approx(plain, rel=CLOSE if dtype == "float32" else 3e-2)
+    assert losses == pytest.approx(plain, rel=CLOSE if dtype == "float32" else 5e-3)
 
 
 @pytest.mark.parametrize("group", GROUPS)
@@ -212,7 +212,7 @@ def test_0_4_4_trains_with_all_optimizations_as_with_none(
     hits = used(report)
     assert set(hits) == set(GROUPS) - {"ada_rms_norm"}
     assert all(hits.values()), hits
-    assert losses == pytest.approx(plain, rel=CLOSE if dtype == "float32" else 3e-2)
+    assert losses == pytest.approx(plain, rel=CLOSE if dtype == "float32" else 5e-3)
 
 
 @pytest.mark.parametrize("name", ["newest", "older"])
