@@ -61,7 +61,7 @@ def test_a_group_alone_trains_as_the_plain_model(id: str, name: str) -> None:
     same(again, found, None)
 
 
-@pytest.mark.parametrize("id", [*GROUPS, "all"])
+@pytest.mark.parametrize("id", [*(pytest.param(id, marks=pytest.mark.slow) for id in GROUPS), "all"])
 def test_in_mmcvs_half_precision_a_group_trains_as_the_plain_model(id: str) -> None:
     """Decorators cast, here to bfloat16. Rounding turns the sign of an L1 loss now and then: gradients are near."""
     net, data = model(dcn=False, fp16=True), batch(2, boxes=(2, 4))
