@@ -17,6 +17,9 @@ from typing import Any
 
 import pytest
 
+from turbo_hydra.catalogs.mmcv.extension_names import NAMES
+from turbo_hydra.config import OptimizationConfigCatalog, load_catalogs
+
 pytestmark = [pytest.mark.real, pytest.mark.timeout(3600)]
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,8 +28,10 @@ EVIDENCE_AT = "66b65f3a1f58caf0507cb2a971b9c0e7f842376c"
 # Groups that are on, of which a CPU calls nothing: a GPU's streams, convolutions that this configuration lacks, and the
 # accelerator's side of deformable attention.
 ELSEWHERE = {"mmcv.compat_torch", "mmcv.dcn", "bevformer.msda"}
-# float32, with other orders of additions and AdamW's fused kernel, in each of four steps.
-CLOSE = 1e-3
+# float32, with other orders of additions and AdamW's fused kernel. Boxes are matched with queries by the smallest cost:
+# once parameters differ in their last digits, another matching of nearly the same cost may be chosen, which shows in
+# the loss of the step after.
+CLOSE = (1e-6, 1e-4, 1e-2, 1e-2)
 
 
 @dataclass
@@ -94,7 +99,11 @@ def hits(report: dict[str, Any]) -> dict[str, int]:
 
 def close(first: dict[str, Any], second: dict[str, Any]) -> bool:
     return first["losses"].keys() == second["losses"].keys() and all(
-        losses == pytest.approx(second["losses"][rank], rel=CLOSE) and len(losses) > 1
+        len(losses) == len(second["losses"][rank]) > 1
+        and all(
+            one == pytest.approx(other, rel=limit)
+            for one, other, limit in zip(losses, second["losses"][rank], CLOSE, strict=False)
+        )
         for rank, losses in first["losses"].items()
     )
 
@@ -119,6 +128,22 @@ def test_two_ranks_agree_and_train_as_without_the_groups(bevformer: BEVFormer) -
     assert close(on, off), (on["losses"], off["losses"])
 
 
+def test_groups_that_say_bitwise_train_bit_for_bit(bevformer: BEVFormer) -> None:
+    config = OptimizationConfigCatalog().load(ROOT / "conf" / "optimization" / "bevformer.yaml")
+    declared = load_catalogs(config).groups
+    about = {id: declared[id].about for id, on in config.groups.items() if on}
+    others = [
+        id
+        for id, told in about.items()
+        if told is not None and (told.purpose, told.numerics) == ("optimization", "close")
+    ]
+    alone = "model.args.launcher=none"
+    off = bevformer.train("off_alone", alone, "optimization.enabled=false")
+    on = bevformer.train("bitwise", alone, f"optimization.disable=[{','.join(others)}]")
+    assert sum(hits(on)[id] > 0 for id in ("bevformer.assigner", "bevformer.grid_mask", "bevformer.data")) == 3
+    assert on["losses"] == off["losses"]
+
+
 def test_workers_that_are_forked_draw_as_those_that_are_started_afresh(bevformer: BEVFormer) -> None:
     # One process without torch.distributed: mmcv leaves the start method to us then.
     alone = ("model.args.launcher=none", "optimization.strict=true")
@@ -127,8 +152,6 @@ def test_workers_that_are_forked_draw_as_those_that_are_started_afresh(bevformer
 
 
 def test_the_stand_in_has_each_name_that_mmcv_asks_its_extension_for(bevformer: BEVFormer) -> None:
-    from turbo_hydra.catalogs.mmcv.extension_names import NAMES
-
     ran = bevformer("-c", "import importlib.util; print(importlib.util.find_spec('mmcv').origin)")
     asked = set()
     for file in Path(ran.stdout.strip()).parent.rglob("*.py"):
