@@ -93,9 +93,7 @@ def test_two_ranks_talk_through_gloo(train: Train, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("group", "said"),
     [
-        ("mmcv.compat_torchvision", "operator torchvision::nms does not exist"),
         ("mmcv.compat_extension", "No module named 'mmcv._ext'"),
-        ("mmcv.compat_compilers", "'mmcv._ext.get_compiler_version' was called, but 'mmcv._ext' is not installed"),
         ("mmcv.compat_cpu", "by zero"),
         ("bevformer.compat_imports", "No module named"),
         ("bevformer.compat_spawn", "cannot pickle 'dict_keys' object"),
