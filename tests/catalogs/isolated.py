@@ -20,6 +20,7 @@ import torch  # noqa: F401  once, for the processes of all groups
 
 from turbo_hydra.config import OptimizationConfigCatalog, load_catalogs
 from turbo_hydra.engine.apply import Engine
+from turbo_hydra.engine.import_members import PreparedImport
 from turbo_hydra.engine.plan import prepare
 from turbo_hydra.engine.selection import Selection
 from turbo_hydra.engine.targets import ResolutionError, own_namespace, resolve
@@ -72,13 +73,19 @@ def examine(name: str, id: str) -> dict[str, Any]:
     declared |= {place for member in members for place in member.rebound}
     (entry,) = [entry for entry in report.execution if entry["group"] == id]
     wrote = changed(before, snapshot())
+    # What import groups set is in force since the plan was made: undone, it differs from `before` by being gone.
+    set_before = {
+        member.member.target
+        for member in members
+        if isinstance(member, PreparedImport) and member.member.kind == "import_alias" and member.note == "set"
+    }
     left = engine.undo()
     return {
         "status": entry["status"],
         "imports": registry.groups[id].is_import_group,
         "sites": len(wrote),
         "undeclared": sorted(wrote - declared),
-        "after_undo": sorted(changed(before, snapshot())) + left,
+        "after_undo": sorted(changed(before, snapshot()) ^ set_before) + left,
     }
 
 
