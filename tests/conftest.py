@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+import signal
 import sys
 from pathlib import Path
 
@@ -19,7 +20,13 @@ KERNELS = Path(__file__).parent / "kernels"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let triton interpret where kernels are tested, which it decides when the first of all tests imports it."""
+    """Let triton interpret where kernels are tested, which it decides when the first of all tests imports it.
+
+    And let what the tests start be interrupted: `make test &` in a script begins with SIGINT ignored, and children
+    inherit that.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     asked = [Path(config.invocation_params.dir, argument.partition("::")[0]).resolve() for argument in config.args]
     if any(path in (KERNELS, *KERNELS.parents) or KERNELS in path.parents for path in asked):
         importlib.import_module("tests.kernels.interpreting")

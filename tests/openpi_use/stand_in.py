@@ -65,6 +65,8 @@ def seen():
 if __name__ == "__main__":
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         child = pool.apply(seen)
+        pool.close()  # a child that is terminated loses what it has counted in its last second
+        pool.join()
     pathlib.Path("seen.json").write_text(json.dumps({"rank": seen(), "child": child}))
 """
 
