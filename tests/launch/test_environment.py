@@ -83,16 +83,16 @@ def test_scripts_find_no_accelerator_where_the_cpu_is_chosen(
     monkeypatch.delenv("HIP_VISIBLE_DEVICES", raising=False)
     (tmp_path / card).parent.mkdir(parents=True)
     (tmp_path / card).write_text("Model: card\nGPU UUID: GPU-1\nsimd_count 8\nlocation_id 256\ndomain 0\nunique_id 7\n")
+    runtimes: dict[str, dict[str, Any]] = {
+        "auto": {},
+        "cpu": {"accelerator": "cpu"},
+        "cpu, but": {
+            "accelerator": "cpu",
+            "environment": {"set": {"CUDA_VISIBLE_DEVICES": "0", "HIP_VISIBLE_DEVICES": "0"}},
+        },
+    }
     found = {
-        name: len(visible.devices(environment.for_agent(runtime, 1), tmp_path)[1])
-        for name, runtime in {
-            "auto": {},
-            "cpu": {"accelerator": "cpu"},
-            "cpu, but": {
-                "accelerator": "cpu",
-                "environment": {"set": {"CUDA_VISIBLE_DEVICES": "0", "HIP_VISIBLE_DEVICES": "0"}},
-            },
-        }.items()
+        name: len(visible.devices(environment.for_agent(runtime, 1), tmp_path)[1]) for name, runtime in runtimes.items()
     }
     assert found == {"auto": 1, "cpu": 0, "cpu, but": 1}
 
