@@ -620,6 +620,21 @@ def test_what_needs_a_group_that_may_not_be_compiled_is_blocked_with_it(two: Lab
     }
 
 
+def test_a_group_that_compiles_and_needs_one_in_conflict_refuses_nobody(two: Lab) -> None:
+    two.group("a", two.replace("lib.f", "new.f"))
+    two.group("b", two.replace("lib.f", "new.again"))
+    compiling = About(why="it compiles", compiles=True)
+    two.group("compiling", two.replace("lib.g", "new.f"), depends_on=("a",), about=compiling)
+    two.group("plain", two.replace("lib.h", "new.f"), about=About(why="it is faster", compile=False))
+    two.plan()
+    assert decisions(two) == {
+        "a": ("block", ["conflict"]),
+        "b": ("block", ["conflict"]),
+        "compiling": ("block", ["dependency_blocked"]),
+        "plain": ("apply", []),
+    }
+
+
 # Options.
 
 
