@@ -262,6 +262,15 @@ def test_a_late_target_under_a_served_module_is_a_conflict_too(imports: Lab) -> 
     assert "let it depend on the first" in conflict.reason
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_a_module_is_not_served_by_a_group_in_conflict(imports: Lab, late: bool) -> None:
+    imports.group("serve", replace_import(imports.path("lib"), source=imports.path("hooks.tripled")))
+    imports.group("it", imports.replace("lib.f", "hooks.f", late=late))
+    imports.apply(force=("it",))
+    assert imports.status("serve") == "blocked"
+    assert imports.load("lib").f(2) == 4
+
+
 def test_two_ways_to_serve_one_module_are_a_conflict(imports: Lab) -> None:
     imports.group("one", replace_import(imports.path("lib"), imports.path("other")))
     imports.group("two", replace_import(imports.path("lib"), source=imports.path("hooks.tripled")))

@@ -17,9 +17,15 @@ def decide(plan: Plan) -> None:
     _cover(plan)
 
 
-def _find_conflicts(plan: Plan) -> None:
+def decide_under_imports(plan: Plan) -> None:
+    """Block groups that would change what an import group serves without depending on it, and that import group."""
     members = [member for item in plan.chosen for member in item.members]
-    plan.conflicts += [*conflicts.find(members), *conflicts.find_under_imports(members, _needed(plan))]
+    plan.conflicts += conflicts.find_under_imports(members, _needed(plan))
+    block_conflicting(plan)
+
+
+def _find_conflicts(plan: Plan) -> None:
+    plan.conflicts += conflicts.find([member for item in plan.chosen for member in item.members])
     block_conflicting(plan)
 
 

@@ -44,7 +44,7 @@ def find(members: Sequence[PreparedMember]) -> list[Conflict]:
     by_site: dict[tuple[int, str], list[PreparedMember]] = {}
     classes: dict[int, PreparedMember] = {}
     for prepared in members:
-        if prepared.member.observer:
+        if prepared.member.observer or prepared.group.is_import_group:
             continue
         for key in _keys(prepared):
             by_site.setdefault(key, []).append(prepared)
@@ -103,14 +103,14 @@ def find_under_imports(members: Sequence[PreparedMember], needed: Mapping[str, f
     Parameters
     ----------
     members : sequence of PreparedMember
-        Members of all kinds.
+        Members of all kinds; they need not have been resolved.
     needed : mapping
         Group id to all groups that it depends on.
     """
     serving = [item for item in members if item.member.kind in ("replace_import", "optional_import", "import_alias")]
     found = []
     for prepared in members:
-        if prepared.site is None and not prepared.pending:
+        if prepared.member.observer or prepared.group.is_import_group:
             continue
         for server in serving:
             under = any(f"{path}.".startswith(f"{server.member.target}.") for path in prepared.member.paths)

@@ -57,13 +57,15 @@ def prepare(registry: Registry, selection: Selection, shadow: ShadowFactory | No
     for id in cyclic:
         if groups[id].decision == "apply":
             groups[id].block("dependency.cycle")
+    _make_members(plan, shadow)
+    between.decide_under_imports(plan)  # by name: nothing has been imported yet, so that nothing was served
     config_failures = [check for check in plan.checks if check.status == "fail"]
     reader = LiveReader()
     for imports in (True, False):
         # Import groups are in force before any other target is resolved.
         for item in groups.values():
             if item.decision == "apply" and item.group.is_import_group is imports:
-                _prepare_group(item, plan, reader, loaded, shadow)
+                _prepare_group(item, plan, reader, loaded)
                 _decide(item, selection, config_failures)
         if imports:
             _install_imports(plan)
@@ -89,16 +91,20 @@ def _select(plan: Plan) -> None:
                 item.skip("dependency_disabled")
 
 
-def _prepare_group(
-    item: PreparedGroup, plan: Plan, reader: LiveReader, loaded: frozenset[str], shadow: ShadowFactory | None
-) -> None:
-    group, selection = item.group, plan.selection
-    for member in group.members:
+def _make_members(plan: Plan, shadow: ShadowFactory | None) -> None:
+    calls = plan.selection.shadow_calls
+    for item in plan.chosen:
+        group = item.group
         kind = PreparedImport if group.is_import_group else PreparedMember
-        prepared = kind(group, member, item.options)
-        item.members.append(prepared)
-        if shadow is not None and selection.shadow_calls and not member.observer and not group.is_import_group:
-            prepared.shadow = shadow(selection.shadow_calls)
+        item.members += [kind(group, member, item.options) for member in group.members]
+        for prepared in item.members:
+            if shadow is not None and calls and not prepared.member.observer and not group.is_import_group:
+                prepared.shadow = shadow(calls)
+
+
+def _prepare_group(item: PreparedGroup, plan: Plan, reader: LiveReader, loaded: frozenset[str]) -> None:
+    group, selection = item.group, plan.selection
+    for prepared in item.members:
         prepared.prepare(selection, reader, loaded)
     if group.compatibility_check is not None:
         item.checks.append(_ask(group, item, plan))
