@@ -22,11 +22,12 @@ KERNELS = Path(__file__).parent / "kernels"
 def pytest_configure(config: pytest.Config) -> None:
     """Let triton interpret where kernels are tested, which it decides when the first of all tests imports it.
 
-    And let what the tests start be interrupted: `make test &` in a script begins with SIGINT ignored, and children
-    inherit that.
+    And let what the tests start be ended by signals: `make test &` in a script begins with SIGINT ignored, `nohup` with
+    SIGHUP, and children inherit that. What is caught here is by default in them.
     """
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    for signum, caught in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, lambda *_: None)):
+        if signal.getsignal(signum) is signal.SIG_IGN:
+            signal.signal(signum, caught)
     asked = [Path(config.invocation_params.dir, argument.partition("::")[0]).resolve() for argument in config.args]
     if any(path in (KERNELS, *KERNELS.parents) or KERNELS in path.parents for path in asked):
         importlib.import_module("tests.kernels.interpreting")

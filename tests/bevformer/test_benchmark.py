@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -32,7 +33,9 @@ def test_rows_take_turns_and_compute_alike(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.bevformer", "--config", str(config), "--rounds", "3"]
     command += ["--repo", str(ROOT / "tests" / "bevformer" / "repository"), "--json", str(out)]
     command += ["--builder", "tests.bevformer.parts:parts", "--", *rows]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    # The suite runs with PYTHONSAFEPATH, which keeps the current folder off the path.
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(out.read_text(encoding="utf-8"))
     assert list(found["rows"]) == ["none", *rows]

@@ -130,7 +130,10 @@ if dist.get_rank() == 0:
     print(json.dumps({"plain": found[0], "ours": found[1], "equal": gathered[0] == gathered[1],
                       "static": wrapped.static_graph, "view": wrapped.gradient_as_bucket_view}))
 dist.barrier()
-dist.destroy_process_group()
+# Past gloo's destructors, which now and then end a rank by `terminate called without an active exception`.
+import os
+sys.stdout.flush()
+os._exit(0)
 """
 
 
