@@ -96,7 +96,7 @@ def test_a_flag_that_does_not_exist_is_refused_with_those_that_do() -> None:
 
 
 RANK = """
-import json, sys, torch
+import json, os, sys, torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
 from turbo_hydra.catalogs.shared import ddp_state
@@ -131,7 +131,6 @@ if dist.get_rank() == 0:
                       "static": wrapped.static_graph, "view": wrapped.gradient_as_bucket_view}))
 dist.barrier()
 # Past gloo's destructors, which now and then end a rank by `terminate called without an active exception`.
-import os
 sys.stdout.flush()
 os._exit(0)
 """

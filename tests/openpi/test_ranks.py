@@ -17,7 +17,7 @@ from tests.openpi.test_groups import GROUPS
 ROOT = Path(__file__).resolve().parents[2]
 
 RANK = """
-import sys, torch
+import os, sys, torch
 import torch.distributed as dist
 sys.path.insert(0, {root!r})
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -57,7 +57,6 @@ with repository(), applied({ids!r}):
                 "static": wrapped.static_graph}}, sys.argv[1] + str(rank))
 dist.barrier()
 # Past gloo's destructors, which now and then end a rank by `terminate called without an active exception`.
-import os
 sys.stdout.flush()
 os._exit(0)
 """

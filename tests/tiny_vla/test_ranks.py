@@ -43,7 +43,6 @@ if dist.get_rank() == 0:
                 "none": [n for n, p in model.named_parameters() if p.grad is None]}}, sys.argv[1])
 dist.barrier()
 # Past gloo's destructors, which now and then end a rank by `terminate called without an active exception`.
-import os
 sys.stdout.flush()
 os._exit(0)
 """

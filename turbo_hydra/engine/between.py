@@ -30,7 +30,7 @@ def _find_conflicts(plan: Plan) -> None:
 
 
 def block_conflicting(plan: Plan) -> None:
-    """Block the groups of the conflicts that were found, and take their import members back."""
+    """Block the groups of the conflicts that were found; those of import groups are found before any is in force."""
     for conflict in plan.conflicts:
         for id in conflict.groups:
             item = plan.groups[id]
@@ -39,8 +39,6 @@ def block_conflicting(plan: Plan) -> None:
             item.block("conflict")
             place = item.group.place
             item.checks.append(Check("conflict", "fail", id, conflict.targets[0], place=place, message=conflict.reason))
-            for member in item.import_members:
-                member.uninstall()
 
 
 def _needed(plan: Plan) -> dict[str, frozenset[str]]:
