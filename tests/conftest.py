@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import importlib
+import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import settings
@@ -31,6 +34,16 @@ def pytest_configure(config: pytest.Config) -> None:
     asked = [Path(config.invocation_params.dir, argument.partition("::")[0]).resolve() for argument in config.args]
     if any(path in (KERNELS, *KERNELS.parents) or KERNELS in path.parents for path in asked):
         importlib.import_module("tests.kernels.interpreting")
+
+
+@pytest.fixture(autouse=True)
+def _variables_are_those_of_the_caller() -> Iterator[None]:
+    """Take back what a test set, itself or by what it called: what later tests start would inherit it as the user's.
+
+    (torch.compile names its cache folder in TORCHINDUCTOR_CACHE_DIR, which no rank's own folder then replaces.)
+    """
+    with patch.dict(os.environ):
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from turbo_hydra.launch.caches import VARIABLES
 from turbo_hydra.launch.job import Job
 
 COMMAND = """
@@ -158,8 +159,13 @@ class Launching:
 
 
 @pytest.fixture
-def launching(tmp_path: Path) -> Iterator[Launching]:
-    """Return a folder for scripts and a way to run them; no process of the test may outlive it."""
+def launching(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Launching]:
+    """Return a folder for scripts and a way to run them; no process of the test may outlive it.
+
+    Cache folders are those that the job names: one that the caller has named would hold what earlier runs compiled.
+    """
+    for variable in VARIABLES:
+        monkeypatch.delenv(variable, raising=False)
     folder, output = tmp_path / "model", tmp_path / "out"
     folder.mkdir()
     output.mkdir()
