@@ -103,11 +103,25 @@ def test_where_the_files_do_not_tell_the_launcher_s_word_is_taken(
         assert of_process({}, accelerator, torch, tmp_path).name == accelerator
 
 
-def test_hidden_devices_are_none_even_where_the_kernel_s_files_do_not_tell(torch: Path, tmp_path: Path) -> None:
-    (torch / "version.py").write_text(BUILDS["cuda"])
+@pytest.mark.parametrize(
+    ("build", "variables", "hidden"),
+    [
+        ("cuda", {"CUDA_VISIBLE_DEVICES": ""}, True),
+        ("cuda", {"HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}, False),
+        ("hip", {"HIP_VISIBLE_DEVICES": " -1"}, True),
+        ("hip", {"ROCR_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "0"}, True),
+        # HIP reads CUDA's list where it has none of its own.
+        ("hip", {"CUDA_VISIBLE_DEVICES": ""}, True),
+        ("hip", {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "0"}, False),
+    ],
+)
+def test_hidden_devices_are_none_even_where_the_kernel_s_files_do_not_tell(
+    torch: Path, tmp_path: Path, build: str, variables: dict[str, str], hidden: bool
+) -> None:
+    (torch / "version.py").write_text(BUILDS[build])
     (tmp_path / "dev").mkdir()
-    (tmp_path / "dev/nvidia0").touch()
-    assert of_process({"CUDA_VISIBLE_DEVICES": ""}, "auto", torch, tmp_path).name == "cpu"
+    (tmp_path / "dev" / {"cuda": "nvidia0", "hip": "kfd"}[build]).touch()
+    assert of_process(variables, "auto", torch, tmp_path).name == ("cpu" if hidden else None)
 
 
 def test_this_process_s_torch_is_found_without_loading_it() -> None:

@@ -64,7 +64,7 @@ def of_process(
         kind, found = visible.devices(environment, root)
         if kind == build and found:
             return Backend(_NAMES[build], f"{len(found)} visible")
-        hidden = any(environment.get(name, "?").strip() in _NONE_VISIBLE for name in visible.VARIABLES[build])
+        hidden = any(environment[name].strip() in _NONE_VISIBLE for name in visible.lists(environment, build))
         if hidden or kind is not None or not any(any(root.glob(node)) for node in _NODES[build]):
             return Backend("cpu", f"torch is built for {build.upper()}, and no such device is visible")
         told = Backend(None, f"whether {build.upper()} devices are visible cannot be read from /proc and /sys")

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-# Each narrows what the one before leaves; HIP reads CUDA's variable as well.
-VARIABLES = {"cuda": ("CUDA_VISIBLE_DEVICES",), "hip": ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")}
+CUDA, HIP, ROCR = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
 
 @dataclass(frozen=True)
@@ -33,12 +32,28 @@ def devices(environment: Mapping[str, str], root: Path = Path("/")) -> tuple[str
     """
     found = _nvidia(root)
     if found:
-        return "cuda", _select(found, environment.get("CUDA_VISIBLE_DEVICES"))
-    found = _kfd(root)
+        kind = "cuda"
+    else:
+        kind, found = "hip", _kfd(root)
     if not found:
         return None, []
-    left = _select(found, environment.get("ROCR_VISIBLE_DEVICES"))
-    return "hip", _select(left, environment.get("HIP_VISIBLE_DEVICES", environment.get("CUDA_VISIBLE_DEVICES")))
+    for name in reversed(lists(environment, kind)):
+        found = _select(found, environment[name])
+    return kind, found
+
+
+def lists(environment: Mapping[str, str], kind: str | None = None) -> list[str]:
+    """Return the variables that are set and hide devices of a kind (None: of any).
+
+    The first counts last: it chooses among what the others leave. HIP reads CUDA's variable where its own is not set.
+    """
+    if kind == "cuda":
+        read = [CUDA]
+    elif kind == "hip":
+        read = [HIP if HIP in environment else CUDA, ROCR]
+    else:
+        read = [HIP, CUDA, ROCR]
+    return [name for name in read if name in environment]
 
 
 def models(found: Sequence[Device]) -> list[str]:

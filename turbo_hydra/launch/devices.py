@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from turbo_hydra.engine import visible
 from turbo_hydra.engine.backend import BACKENDS
 from turbo_hydra.launch.job import JobError, setting
 
@@ -62,10 +63,6 @@ def check(runtime: Mapping[str, Any], ranks: int, torch_version: str, backend: s
             "such as runtime=local"
         )
     if found < ranks:
-        visible = [
-            f"{name}={os.environ[name]}"
-            for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
-            if name in os.environ
-        ]
-        where = f" with {', '.join(visible)}" if visible else ""
+        lists = [f"{name}={os.environ[name]}" for name in visible.lists(os.environ, needed)]
+        where = f" with {', '.join(lists)}" if lists else ""
         raise JobError(f"{wanted}, found {found}{where}; set runtime.ranks={max(found, 1)} or choose another runtime")

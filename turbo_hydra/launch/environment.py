@@ -11,10 +11,8 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
+from turbo_hydra.engine import visible
 from turbo_hydra.launch.job import JobError, count, setting
-
-# Empty ones hide every device. ROCR's list is left: what remains of it, HIP's hides.
-DEVICE_VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 
 # What the agent gives each rank; `unset: [MASTER_ADDR]` drops what was inherited, not these.
 OF_THE_AGENT = frozenset(
@@ -90,8 +88,8 @@ def for_agent(runtime: Mapping[str, Any], ranks: int) -> dict[str, str]:
     """Return the environment that the agent starts with, and its ranks after it."""
     environment = inherited()
     if setting(runtime, "accelerator") == "cpu":
-        # Scripts ask torch what there is, not the configuration.
-        environment.update(dict.fromkeys(DEVICE_VARIABLES, ""))
+        # Scripts ask torch what there is, not the configuration. What ROCR's list leaves, HIP's hides.
+        environment.update({visible.CUDA: "", visible.HIP: ""})
     apply(runtime, environment)
     threads = setting(runtime, "omp_threads")
     if threads is not None:

@@ -8,9 +8,6 @@ from pathlib import Path
 
 from turbo_hydra.engine import visible
 
-# The narrowest list that is set is the one that counts; ROCR's comes first in the stack and last here.
-_VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
-
 
 class Slots:
     """The devices of this machine that a sweep may use.
@@ -32,13 +29,12 @@ class Slots:
 
     def __init__(self, environment: Mapping[str, str], root: Path = Path("/")) -> None:
         kind, found = visible.devices(environment, root)
-        told = [name for name in _VARIABLES if environment.get(name)]
-        hip = "HIP_VISIBLE_DEVICES"
-        self.variable: str | None = hip if hip in told else told[0] if told else None
+        told = [name for name in visible.lists(environment, kind) if environment[name]]
+        self.variable: str | None = told[0] if told else None
         if self.variable is not None:
             self._free = [entry.strip() for entry in environment[self.variable].split(",") if entry.strip()]
         elif kind is not None:
-            self.variable = hip if kind == "hip" else "CUDA_VISIBLE_DEVICES"
+            self.variable = visible.HIP if kind == "hip" else visible.CUDA
             self._free = [str(number) for number in range(len(found))]
         else:
             self._free = []
