@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Peak memory of this process, on the host and on its device."""
+"""What the system tells of this process: its age, its peak memory on the host and on its device."""
 
 from __future__ import annotations
 
+import os
 import re
 import resource
 import sys
@@ -13,6 +14,16 @@ import torch
 from turbo_hydra.measure import device
 
 _STATUS = Path("/proc/self/status")
+
+
+def age_seconds() -> float:
+    """Time since this process was started; 0 where the system does not tell."""
+    try:
+        started = Path("/proc/self/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[19]
+        uptime = Path("/proc/uptime").read_text(encoding="ascii").split()[0]
+    except (OSError, IndexError):
+        return 0.0
+    return max(0.0, float(uptime) - int(started) / os.sysconf("SC_CLK_TCK"))
 
 
 def peak_host_bytes() -> int:
