@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from turbo_hydra.measure.meter import Meter, install
+from turbo_hydra.measure.rows import FILE
 
 if TYPE_CHECKING:
     from tests.measure.conftest import Measured
@@ -445,7 +446,8 @@ def test_a_full_disk_ends_the_meter_and_not_the_training(measured: Measured, cap
     parameter = nn.Parameter(torch.ones(1))
     optimizer = torch.optim.SGD([parameter], 0.1)
     with measured() as metered:
-        os.dup2(os.open("/dev/full", os.O_WRONLY), metered.meter._writers[0]._file.fileno())  # type: ignore[attr-defined]
+        (steps,) = (int(link.name) for link in Path("/proc/self/fd").iterdir() if link.resolve().name == FILE)
+        os.dup2(os.open("/dev/full", os.O_WRONLY), steps)
         for _ in range(3):
             optimizer.zero_grad()
             parameter.sum().backward()
