@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 
 from turbo_hydra.measure.history import History
 from turbo_hydra.measure.rows import StepRow
-from turbo_hydra.sweep.judging import Judgement, judge
+from turbo_hydra.sweep.judging import judge
 from turbo_hydra.sweep.result import Result
 from turbo_hydra.sweep.rows import Design, Row
 from turbo_hydra.sweep.settings import AblationSettings
+from turbo_hydra.sweep.verdicts import Judgement
 
 STEPS = 40
 # Of neighbouring steps of one process: the spread, and how much of a deviation is left in the next.

@@ -12,10 +12,12 @@ import pytest
 from scipy import stats
 
 from turbo_hydra.measure.sequential import pocock_level
-from turbo_hydra.sweep.judging import Judgement, Verdict, judge, takes_memory
+from turbo_hydra.sweep.faults import takes_memory
+from turbo_hydra.sweep.judging import judge
 from turbo_hydra.sweep.result import OUT_OF_MEMORY, Result
 from turbo_hydra.sweep.rows import Design, Toggle, design
 from turbo_hydra.sweep.settings import AblationSettings
+from turbo_hydra.sweep.verdicts import Judgement, Verdict
 
 ONE = design("leave_one_out", [Toggle("x.a", numerics="bitwise")])
 # Scatter of six rounds, in percent.

@@ -9,11 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from turbo_hydra.sweep.judging import Judgement, judge
+from turbo_hydra.sweep.judging import judge
 from turbo_hydra.sweep.result import Result
 from turbo_hydra.sweep.rows import Design, Row
 from turbo_hydra.sweep.settings import AblationSettings
 from turbo_hydra.sweep.store import Store
+from turbo_hydra.sweep.verdicts import Judgement
 
 Run = Callable[[Sequence[tuple[Row, int]]], list[Result]]
 Say = Callable[[str], None]

@@ -13,10 +13,11 @@ from typing import Any
 from turbo_hydra.measure.comparing import LossDistance
 from turbo_hydra.measure.statistics import Interval, ratio_interval
 from turbo_hydra.sweep import numerics
-from turbo_hydra.sweep.judging import Judgement, Results, Verdict, value
+from turbo_hydra.sweep.judging import Results, value
 from turbo_hydra.sweep.result import Result
 from turbo_hydra.sweep.rows import Design, Row
 from turbo_hydra.sweep.settings import AblationSettings
+from turbo_hydra.sweep.verdicts import Judgement, Verdict
 
 SCHEMA_VERSION = "turbo_hydra/ablation/v1"
 FILE = "ablation.json"

@@ -23,13 +23,13 @@ from turbo_hydra.sweep import basis as bases
 from turbo_hydra.sweep import files, page, planning, tables
 from turbo_hydra.sweep.bisect import bisect
 from turbo_hydra.sweep.campaign import Campaign, spoken
-from turbo_hydra.sweep.judging import Judgement
 from turbo_hydra.sweep.outcome import FILE, to_data
 from turbo_hydra.sweep.result import Result
 from turbo_hydra.sweep.rows import Design, Row, Toggle, design, factorial_rows
 from turbo_hydra.sweep.running import Runner, shared_threads
 from turbo_hydra.sweep.settings import AblationError, AblationSettings
 from turbo_hydra.sweep.store import Store
+from turbo_hydra.sweep.verdicts import Judgement
 
 Build = Callable[[DictConfig, Any], Job]
 # More runs than anybody waits for: a mistake.
