@@ -16,7 +16,7 @@ import pytest
 
 from turbo_hydra.measure.comparing import rank_rows
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(3600)]
 ROOT = Path(__file__).resolve().parents[2]
 PREPARE = ROOT / "examples" / "lerobot" / "prepare.py"
 # What each group does to the losses of the first steps, relative to them; bitwise where nothing else is said.

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(3600)]
 PROGRAM = Path(__file__).with_name("transformers_program.py")
 GEMMA = {"only": ["transformers.gemma_*"]}
 KINDS = ("rms_norm", "mlp", "rotary", "loss")
@@ -40,7 +40,6 @@ def liger(
             capture_output=True,
             text=True,
             check=False,
-            timeout=500,
         )
         assert done.returncode == 0, done.stderr[-4000:]
         found: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))

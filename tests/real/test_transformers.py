@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import torch
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(3600)]
 PROGRAM = Path(__file__).with_name("transformers_program.py")
 FAMILIES = ("gemma", "gemma2", "gemma3", "llama", "mistral", "qwen2", "qwen3", "siglip", "paligemma")
 WITH_LOSS = tuple(name for name in FAMILIES if name != "siglip")
@@ -48,7 +48,6 @@ def run(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
                 capture_output=True,
                 text=True,
                 check=False,
-                timeout=1100,
             )
             assert done.returncode == 0, done.stderr[-4000:]
             kept[key] = json.loads(answer.read_text(encoding="utf-8"))
@@ -220,7 +219,6 @@ def test_a_group_alone_changes_its_declared_sites_only_and_undo_leaves_nothing(p
         capture_output=True,
         text=True,
         check=False,
-        timeout=1100,
     )
     assert done.returncode == 0, done.stderr[-4000:]
     found = json.loads(done.stdout.splitlines()[-1])
@@ -246,7 +244,7 @@ def test_the_benchmark_runs_on_a_cpu(python: Path, tmp_path: Path) -> None:
         "ours",
     ]
     rows = ["plain", "ours", "ours=gemma_loss"]
-    done = subprocess.run([*command, *rows], capture_output=True, text=True, check=False, timeout=600, cwd=tmp_path)
+    done = subprocess.run([*command, *rows], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(output.read_text(encoding="utf-8"))
     assert list(found["rows"]) == rows
