@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from turbo_hydra import fallback, redecorated
-from turbo_hydra.catalogs.models.bevformer.attend import MapsOf, attention_of
+from turbo_hydra.catalogs.models.bevformer.attend import MapsOf, attention_of, project, unfit
 
 Function = Callable[..., Any]
 
@@ -37,11 +37,7 @@ def forward(original: Function, options: None) -> Function:
         ) -> Tensor:
             features = query if value is None else value
             maps = maps_of(spatial_shapes)
-            reason = None
-            if reference_points.shape[-1] != 2:
-                reason = "reference points that are not x and y"
-            elif maps.cells is not None and maps.cells != features.shape[1 if self.batch_first else 0]:
-                reason = "shapes that are not those of value"
+            reason = unfit(self, features, reference_points, maps)
             if reason is not None:
                 fallback(reason)
                 result: Tensor = inner(
@@ -62,24 +58,14 @@ def forward(original: Function, options: None) -> Function:
             identity = query if identity is None else identity
             if query_pos is not None:
                 query = query + query_pos
-            if not self.batch_first:
-                query, features = query.permute(1, 0, 2), features.permute(1, 0, 2)
-            batch, queries, _ = query.shape
-            heads, levels, points = self.num_heads, self.num_levels, self.num_points
-            projected = self.value_proj(features)
-            if key_padding_mask is not None:
-                projected = projected.masked_fill(key_padding_mask[..., None], 0.0)
-            projected = projected.view(batch, features.shape[1], heads, -1)
-            offsets = self.sampling_offsets(query).view(batch, queries, heads, levels, points, 2)
-            weights = self.attention_weights(query).view(batch, queries, heads, levels * points)
-            weights = weights.softmax(-1).view(batch, queries, heads, levels, points)
-            locations = reference_points[:, :, None, :, None] + offsets / maps.sizes[:, None, :]
-            output = attend(projected, spatial_shapes, level_start_index, locations, weights, self.im2col_step)
+            value, moved, weights = project(self, query, features, key_padding_mask, maps)
+            locations = reference_points[:, :, None, :, None] + moved
+            output = attend(value, spatial_shapes, level_start_index, locations, weights, self.im2col_step)
             output = self.output_proj(output)
             if not self.batch_first:
                 output = output.permute(1, 0, 2)
-            moved: Tensor = self.dropout(output) + identity
-            return moved
+            result = self.dropout(output) + identity
+            return result
 
         return forward
 

@@ -18,7 +18,7 @@ from torch._compile import _disable_dynamo
 from torch.nn import functional
 
 from turbo_hydra import fallback, redecorated
-from turbo_hydra.catalogs.models.bevformer.attend import MapsOf, attention_of
+from turbo_hydra.catalogs.models.bevformer.attend import MapsOf, attention_of, project, unfit
 from turbo_hydra.catalogs.remembering import LastResult
 
 Function = Callable[..., Any]
@@ -235,11 +235,7 @@ def camera_attention(original: Function, options: None) -> Function:
         ) -> Tensor:
             features = query if value is None else value
             maps = maps_of(spatial_shapes)
-            reason = None
-            if reference_points.shape[-1] != 2:
-                reason = "reference points that are not x and y"
-            elif maps.cells is not None and maps.cells != features.shape[1 if self.batch_first else 0]:
-                reason = "shapes that are not those of value"
+            reason = unfit(self, features, reference_points, maps)
             if reason is not None:
                 fallback(reason)
                 result: Tensor = inner(
@@ -258,24 +254,11 @@ def camera_attention(original: Function, options: None) -> Function:
                 return result
             if query_pos is not None:
                 query = query + query_pos
-            if not self.batch_first:
-                query, features = query.permute(1, 0, 2), features.permute(1, 0, 2)
-            batch, queries, _ = query.shape
-            heads, levels, points = self.num_heads, self.num_levels, self.num_points
-            projected = self.value_proj(features)
-            if key_padding_mask is not None:
-                projected = projected.masked_fill(key_padding_mask[..., None], 0.0)
-            projected = projected.view(batch, features.shape[1], heads, -1)
-            offsets = self.sampling_offsets(query).view(batch, queries, heads, levels, points, 2)
-            weights = self.attention_weights(query).view(batch, queries, heads, levels * points)
-            weights = weights.softmax(-1).view(batch, queries, heads, levels, points)
+            value, moved, weights = project(self, query, features, key_padding_mask, maps)
             # Each of the pillar's heights has its own reference point, and points / heights points around it.
-            anchors = reference_points.shape[2]
-            moved = (offsets / maps.sizes[:, None, :]).view(batch, queries, heads, levels, -1, anchors, 2)
-            locations = (reference_points[:, :, None, None, None] + moved).view(
-                batch, queries, heads, levels, points, 2
-            )
-            output = attend(projected, spatial_shapes, level_start_index, locations, weights, self.im2col_step)
+            around = moved.unflatten(4, (-1, reference_points.shape[2]))
+            locations = (reference_points[:, :, None, None, None] + around).flatten(4, 5)
+            output = attend(value, spatial_shapes, level_start_index, locations, weights, self.im2col_step)
             return output if self.batch_first else output.permute(1, 0, 2)
 
         return forward
