@@ -142,6 +142,8 @@ class LiveReader:
         found, place, reason = self._definition(inner)
         if found is None:
             artifact, home = (None, "") if place else _artifact(inner, module)
+            if not artifact and not place and not isinstance(inner, type):
+                place = self._class(type(inner))[1]  # of an object that can be called: what it is made from
             return LiveEvidence(None, layers, place, "" if artifact else reason, artifact, home)
         return LiveEvidence(source_hash(found.text), layers, place, tree=functools.partial(ast_hash, found.node))
 

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from turbo_hydra.engine import hidden
+from turbo_hydra.engine.members import PreparedMember
 from turbo_hydra.engine.prepared import PreparedExecution
 
 if TYPE_CHECKING:
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = "turbo_hydra/report/v1"
 STATUSES = ("applied", "skipped", "blocked", "failed", "rolled_back", "not_started")
+# Of an attempt: a rank writes its report every few seconds, and may not stop the training each time.
+_LOOKS = 3
 
 
 class OptimizationReport:
@@ -49,6 +53,7 @@ class OptimizationReport:
         self.optimization_config_path: str | None = describe.get("optimization_config_path")
         self.runtime_config_path: str | None = describe.get("runtime_config_path")
         self._outcomes = outcomes
+        self._looks = _LOOKS
 
     @property
     def prepared_execution(self) -> PreparedExecution:
@@ -81,6 +86,16 @@ class OptimizationReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data."""
+        if self._looks and hidden.look(
+            [
+                member
+                for outcome in self._outcomes.values()
+                if outcome.reported == "applied"
+                for member in outcome.prepared.members
+                if isinstance(member, PreparedMember)
+            ]
+        ):
+            self._looks -= 1
         return {
             "schema_version": SCHEMA_VERSION,
             "run_id": self.run_id,
