@@ -22,6 +22,7 @@ CONF = Path(__file__).resolve().parents[2] / "conf" / "optimization"
 # Off, for what they cost or because nobody asked for them.
 OFF = {
     "openpi.compat_fake_data",
+    "openpi.clipped_adamw",
     "openpi.rope_cache",
     "openpi.geglu",
     "openpi.siglip_gelu",

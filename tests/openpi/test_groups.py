@@ -22,6 +22,7 @@ GROUPS: Mapping[str, Mapping[str, Any]] = {
     "openpi.ddp_state": {},
     "openpi.fused_adamw": {},
     "openpi.clip_grad": {},
+    "openpi.clipped_adamw": {},
     "openpi.deferred_metrics": {},
     "openpi.tensor_batches": {},
     "openpi.geglu": {},

@@ -128,8 +128,8 @@ group(
 
 group(
     "openpi.clip_grad",
-    wrap("torch.nn.utils.clip_grad._get_total_norm", f"{_SHARED}.clip_grad.total_norm"),
-    wrap("torch.nn.utils.clip_grad._clip_grads_with_norm_", f"{_SHARED}.clip_grad.scale"),
+    wrap("torch.nn.utils.clip_grad._get_total_norm", f"{_SHARED}.clip_grad.total_norm", stack=True),
+    wrap("torch.nn.utils.clip_grad._clip_grads_with_norm_", f"{_SHARED}.clip_grad.scale", stack=True),
     options=ClipGrad,
     about=About(
         why="clip_grad_norm_ takes the norm of each of 850 gradients in bfloat16 and moves each to the first one's "
@@ -140,6 +140,25 @@ group(
         validated=_VALIDATED,
         backward=False,
         until="torch does so by itself",
+    ),
+)
+
+group(
+    "openpi.clipped_adamw",
+    wrap("torch.nn.utils.clip_grad._get_total_norm", f"{_SHARED}.clipped_adamw.total_norm", stack=True),
+    wrap("torch.nn.utils.clip_grad._clip_grads_with_norm_", f"{_SHARED}.clipped_adamw.scale", stack=True),
+    wrap("torch.optim.adam.adam", f"{_SHARED}.clipped_adamw.adam"),
+    about=About(
+        why="OpenPI's script clips, steps and drops the gradients, and nothing reads them in between: the clip's "
+        "factor is handed to the step, a Triton kernel, which multiplies each gradient as it reads it, so that no pass "
+        "scales 850 gradients. Between the two `grad` is as backward left it: not for scripts that read it there, and "
+        "one that writes to it is ended with an error. On one H200 norm, scale and step together take 12.5 ms for 24.1 "
+        "by themselves; off, since it has yet to be measured in the whole model.",
+        memory="none",
+        numerics="close",
+        validated="torch 2.13, float32 and bfloat16, in Triton's interpreter; the kernel itself on an H200",
+        backward=False,
+        until="torch's fused AdamW takes a factor",
     ),
 )
 
