@@ -4,9 +4,11 @@
     python benchmarks/bevformer.py --repo CHECKOUT [--size tiny] [--rounds 8] [--device cpu] [--json FILE] [ROW...]
 
 Each ROW is a process of its own that applies its groups with `turbo_hydra.apply`: `none`, `all` (what the config has
-on), `GROUP` (that one alone), `-GROUP` (all but that one) or `+GROUP` (one that is off in the config, in addition).
-Without rows: none, all, and each group alone. The processes take turns, in random order in each round, one at a time,
-and each turn is one forward and backward of each part, on the same random inputs in all of them:
+on), `GROUP` (that one with what it depends on, alone), `-GROUP` (all but that one and what depends on it) or `+GROUP`
+(one that is off in the config, in addition). Without rows: none, all, and each group alone. `operator` is `none` with
+mmcv's own operator, which `--operator` names: a library of `ms_deform_attn_forward` and `_backward`, as
+`benchmarks/bevformer_operator.py` builds it of mmcv's sources. The processes take turns, in random order in each
+round, one at a time, and each turn is one forward and backward of each part, on the same random inputs in all of them:
 
 | encoder | from camera features and the last BEV map to the next one |
 | history | the same in evaluation, without gradients, as upstream makes the maps of older frames |
@@ -14,29 +16,38 @@ and each turn is one forward and backward of each part, on the same random input
 | loss | from scores and boxes to the loss |
 
 The clock is the CPU time of the thread, or on a device its own events; ratios are of `none` to a row within a round.
-On a device host syncs are counted in a profiler's trace, and the attention's kernel is timed beside mmcv's operator
+Besides, each row says how far its results and gradients are from those of `none`, what its tensors take at most, and
+how often the host waits, by a profiler's trace; on a device the attention's kernel is timed beside mmcv's operator
 where that is built. There rows without `bevformer.msda` take mmcv's PyTorch path, unless `--baseline extension` says
-otherwise. (What is for a device has not been run on one yet.) All rows are in memory at once.
+otherwise. (What is for a device has not been run on one yet.) All rows are in memory at once; on a device only what
+they keep is, between turns. A row that fails is named and left out; the file is written anew after each round.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import json
 import platform
 import random
 import subprocess
 import sys
+import tempfile
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import turbo_hydra
 from turbo_hydra.measure.statistics import median, ratio_interval
 
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("encoder", "history", "decoder", "loss")
+ALL = (*PARTS, "step")
+
+
+class Failed(Exception):
+    """A row that cannot be measured any further."""
 
 
 class Worker:
@@ -44,16 +55,10 @@ class Worker:
 
     def __init__(self, row: str, args: argparse.Namespace) -> None:
         self.row = row
-        settings = {
-            "row": row,
-            "repo": str(args.repo),
-            "size": args.size,
-            "device": args.device,
-            "builder": args.builder,
-            "baseline": args.baseline,
-            "config": args.config,
-            "seed": args.seed,
-        }
+        self._patience = args.patience
+        names = ("size", "device", "builder", "baseline", "config", "dropout", "seed")
+        settings = {"row": row, "repo": str(args.repo), **{name: getattr(args, name) for name in names}}
+        settings["operator"] = str(args.operator.resolve()) if args.operator else None
         self._process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.bevformer_worker", json.dumps(settings)],
             stdin=subprocess.PIPE,
@@ -61,100 +66,190 @@ class Worker:
             text=True,
             cwd=ROOT,
         )
-        self.begun: dict[str, Any] = self._answer()
 
-    def _answer(self) -> Any:
+    def answer(self) -> Any:
+        """The next answer; the first comes unasked, when the process is ready."""
         assert self._process.stdout is not None
-        for line in self._process.stdout:  # what the libraries print goes by
-            if line.startswith("{"):
-                return json.loads(line)
-        raise SystemExit(f"the process of '{self.row}' has ended with status {self._process.wait()}")
+        timer = threading.Timer(self._patience, self._process.kill)
+        timer.start()
+        try:
+            for line in self._process.stdout:  # what the libraries print goes by
+                if line.startswith("{"):
+                    found = json.loads(line)
+                    if "error" in found:
+                        raise Failed(found["error"])
+                    return found
+        finally:
+            timer.cancel()
+        raise Failed(f"its process has ended with status {self._process.wait()}")
 
     def ask(self, what: str) -> Any:
-        """Have it do something: `turn`, `trace`, `operators` or `end`."""
+        """Have it do something: `turn`, `keep FILE`, `compare FILE`, `memory`, `trace`, `operators` or `end`."""
         assert self._process.stdin is not None
-        self._process.stdin.write(what + "\n")
-        self._process.stdin.flush()
-        return self._answer()
+        try:
+            self._process.stdin.write(what + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise Failed(f"its process has ended with status {self._process.wait()}") from None
+        return self.answer()
 
-    def end(self) -> Any:
-        """Its last answer: the counts of its report."""
-        answer = self.ask("end")
-        self._process.wait()
-        return answer
+    def end(self) -> None:
+        """Have the process gone."""
+        self._process.kill()
+        self._process.communicate()
 
 
-def measure(args: argparse.Namespace) -> dict[str, Any]:
-    """All figures."""
-    first = Worker("none", args)
-    rows = args.rows or ["all", *first.begun["groups"]]
-    workers = [first, *(Worker(row, args) for row in rows if row != "none")]
-    for worker in workers:
-        worker.ask("turn")
-    order = random.Random(args.seed)
-    turns: dict[str, list[dict[str, float]]] = {worker.row: [] for worker in workers}
-    results: dict[str, Any] = {}
-    start = time.monotonic()
-    for number in range(args.rounds):
-        if number > 1 and args.minutes and time.monotonic() - start > 60 * args.minutes:
-            break
-        for worker in order.sample(workers, len(workers)):
-            answer = worker.ask("turn")
-            turns[worker.row].append(answer["ms"])
-            results.setdefault(worker.row, answer["sums"])
-    on_device = args.device != "cpu"
-    traces = {worker.row: worker.ask("trace") for worker in workers} if on_device else {}
-    operators = workers[-1].ask("operators") if on_device else {}
-    ends = {worker.row: worker.end() for worker in workers}
-    return {
-        "about": {
-            "size": args.size,
-            "device": first.begun["device"],
-            "rounds": len(turns["none"]),
+class Measurement:
+    """Rows, and what is known of them so far."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args = args
+        self.failed: dict[str, str] = {}
+        self.workers: dict[str, Worker] = {}
+        self.turns: dict[str, dict[int, dict[str, float]]] = {}
+        self.found: dict[str, dict[str, Any]] = {}
+        self.operators: dict[str, Any] = {}
+        self.about: dict[str, Any] = {}
+
+    def begin(self) -> None:
+        """Start all processes at once, and wait for each."""
+        self.workers["none"] = Worker("none", self.args)
+        rows = self.args.rows
+        if not rows:
+            began = self._tell("none", Worker.answer)
+            rows = ["all", *(["operator"] if self.args.operator else []), *began["groups"]]
+        else:
+            began = None
+        self.workers |= {row: Worker(row, self.args) for row in rows if row != "none"}
+        began = began or self._tell("none", Worker.answer)
+        for row in [row for row in self.workers if row != "none"]:
+            self._tell(row, Worker.answer)
+        self.about = {
+            "size": self.args.size,
+            "device": began["device"],
+            "baseline": self.args.baseline,
             "machine": platform.machine(),
-            "versions": {name: importlib.metadata.version(name) for name in ("torch", "turbo_hydra")},
-            "clock": "device events" if on_device else "CPU time of the thread",
-        },
-        "rows": {
-            row: {
-                "ms": {part: median([turn[part] for turn in turns[row]]) for part in PARTS},
-                "times_as_fast": {part: _ratio(turns["none"], turns[row], part) for part in (*PARTS, "step")},
-                "distance": _distance(results["none"], results[row]),
-                "applied": ends[row],
+            "versions": {**began["versions"], "turbo_hydra": turbo_hydra.__version__},
+            "clock": "device events" if self.args.device != "cpu" else "CPU time of the thread",
+        }
+
+    def _tell(self, row: str, what: str | Callable[[Worker], Any]) -> Any:
+        """The row's answer; None where it fails, after which it is not asked again."""
+        worker = self.workers[row]
+        try:
+            return worker.ask(what) if isinstance(what, str) else what(worker)
+        except Failed as error:
+            worker.end()
+            del self.workers[row]
+            self.failed[row] = str(error)
+            print(f"'{row}' has failed: {error}", file=sys.stderr)
+            if row == "none":
+                raise SystemExit("without the row 'none' there is nothing to compare with") from None
+            return None
+
+    def compare(self) -> None:
+        """A first turn of each row, which may compile, then its difference from `none`."""
+        with tempfile.TemporaryDirectory() as folder:
+            file = f"{folder}/none.pt"
+            for row in list(self.workers):  # `none` is the first
+                if self._tell(row, "turn") is None:
+                    continue
+                self.turns[row], self.found[row] = {}, {}
+                if row == "none":
+                    self._tell(row, f"keep {file}")
+                else:
+                    self._note(row, "difference", f"compare {file}")
+
+    def _note(self, row: str, name: str, what: str) -> None:
+        answer = self._tell(row, what)
+        if answer is not None:
+            self.found[row][name] = answer
+
+    def measure(self) -> None:
+        """The rounds, as many as there is time for."""
+        order = random.Random(self.args.seed)
+        start = time.monotonic()
+        for number in range(self.args.rounds):
+            if number > 1 and self.args.minutes and time.monotonic() - start > 60 * self.args.minutes:
+                break
+            for row in order.sample(list(self.workers), len(self.workers)):
+                answer = self._tell(row, "turn")
+                if answer is not None:
+                    self.turns[row][number] = answer["ms"]
+            self.write()
+
+    def look(self) -> None:
+        """Memory, waits, and what the report has counted."""
+        for name in ("memory", "trace"):
+            for row in list(self.workers):
+                self._note(row, name, name)
+            self.write()
+        if self.args.device != "cpu":
+            # The kernel must not stand where mmcv's operator is looked for.
+            row = "operator" if "operator" in self.workers else "none"
+            self.operators = self._tell(row, "operators") or {}
+        for row in list(self.workers):
+            self.found[row] |= self._tell(row, "end") or {}
+        self.write()
+
+    def end(self) -> None:
+        """Have all processes gone."""
+        for worker in self.workers.values():
+            worker.end()
+
+    def result(self) -> dict[str, Any]:
+        """All figures."""
+        base = self.turns["none"]
+        rows = {}
+        for row, turns in self.turns.items():
+            common = sorted(base.keys() & turns.keys())
+            rows[row] = {
+                "ms": {part: round(median([turns[at][part] for at in common]), 3) for part in PARTS} if common else {},
+                "times_as_fast": {part: _ratio([(base[at], turns[at]) for at in common], part) for part in ALL},
+                "turns": [turns[at] for at in common],
+                "distance": max([kind["value"] for kind in self.found[row].get("difference", {}).values()], default=0),
+                **self.found[row],
             }
-            for row in turns
-        },
-        "syncs": traces,
-        "operators": operators,
-    }
+        return {
+            "about": {**self.about, "rounds": len(base)},
+            "rows": rows,
+            "failed": self.failed,
+            "operators": self.operators,
+        }
+
+    def write(self) -> None:
+        """Put what is known so far into the file."""
+        if self.args.json:
+            self.args.json.write_text(json.dumps(self.result(), indent=1) + "\n", encoding="utf-8")
 
 
-def _ratio(base: list[dict[str, float]], turns: list[dict[str, float]], part: str) -> list[float]:
+def _ratio(pairs: list[tuple[dict[str, float], dict[str, float]]], part: str) -> list[float] | None:
     """How many times as fast, and its 95 % interval; `step` is one of each part but three histories, as upstream's."""
 
     def total(turn: dict[str, float]) -> float:
         return turn["encoder"] + 3 * turn["history"] + turn["decoder"] + turn["loss"] if part == "step" else turn[part]
 
-    interval = ratio_interval([total(one) / total(other) for one, other in zip(base, turns, strict=True)])
+    if len(pairs) < 2:
+        return None
+    interval = ratio_interval([total(one) / total(other) for one, other in pairs])
     return [round(value, 4) for value in (interval.value, interval.low, interval.high)]
-
-
-def _distance(expected: dict[str, float], found: dict[str, float]) -> float:
-    """The largest relative difference of sums over results and gradients."""
-    return max(abs(found[name] - value) / max(abs(value), 1e-9) for name, value in expected.items())
 
 
 def table(result: dict[str, Any]) -> str:
     """Markdown."""
-    parts = (*PARTS, "step")
-    lines = ["| row | " + " | ".join(parts) + " | distance |", "|---" * (len(parts) + 2) + "|"]
+    lines = ["| row | " + " | ".join(ALL) + " | memory | results | gradients |", "|---" * (len(ALL) + 4) + "|"]
     for row, figures in result["rows"].items():
         cells = []
-        for part in parts:
-            value, low, high = figures["times_as_fast"][part]
-            of = f"{figures['ms'][part]:.1f} ms" if row == "none" and part != "step" else ""
-            cells.append(of if row == "none" else f"{value:.2f} [{low:.2f}, {high:.2f}]")
-        lines.append(f"| {row} | " + " | ".join(cells) + f" | {figures['distance']:.1e} |")
+        for part in ALL:
+            ratio = figures["times_as_fast"][part]
+            if row == "none":
+                cells.append(f"{figures['ms'][part]:.1f} ms" if part in figures["ms"] else "")
+            else:
+                cells.append("{:.2f} [{:.2f}, {:.2f}]".format(*ratio) if ratio else "")
+        cells.append(" ".join(f"{value:.0f}" for value in figures.get("memory", {}).values()))
+        difference = figures.get("difference", {})
+        cells += [f"{difference[kind]['value']:.1e}" if difference else "" for kind in ("results", "gradients")]
+        lines.append(f"| {row} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
@@ -169,18 +264,30 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--baseline", default="pytorch", choices=("pytorch", "extension"))
     parser.add_argument("--config", default="bevformer", help="an optimization config: a model's name or a file")
-    parser.add_argument("--builder", default="benchmarks.bevformer_worker:upstream", help="what makes the model")
+    parser.add_argument("--builder", default="benchmarks.bevformer_parts:upstream", help="what makes the model")
+    parser.add_argument("--no-dropout", dest="dropout", action="store_false", help="to compare what draws otherwise")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--operator", type=Path, help="a library of mmcv's operator, for the row 'operator'")
+    parser.add_argument(
+        "--patience", type=float, default=3600, help="seconds after which a row that says nothing fails"
+    )
     parser.add_argument("--json", type=Path)
     args = parser.parse_args(arguments)
     args.repo = args.repo.resolve()
-    result = measure(args)
+    measurement = Measurement(args)
+    try:
+        measurement.begin()
+        measurement.compare()
+        measurement.measure()
+        measurement.look()
+    finally:
+        measurement.end()
+    result = measurement.result()
     print(table(result))
-    for name in ("syncs", "operators"):
-        if result[name]:
-            print(json.dumps({name: result[name]}, indent=1))
-    if args.json:
-        args.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    waits = {row: figures["trace"] for row, figures in result["rows"].items() if "trace" in figures}
+    print(json.dumps({"waits": waits, "operators": result["operators"], "failed": result["failed"]}, indent=1))
+    if result["failed"]:
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":

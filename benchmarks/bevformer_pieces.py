@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import turbo_hydra
-from benchmarks.bevformer_worker import Parts, upstream
+from benchmarks.bevformer_parts import Parts, upstream
 from turbo_hydra.measure.statistics import median, ratio_interval
 
 

@@ -4,24 +4,25 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
-import math
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import turbo_hydra
+from benchmarks.bevformer_parts import Parts, leave_out_dropout
 from turbo_hydra.config import OptimizationConfigCatalog, load_catalogs
 
-# Height and width of the images, and strides of the feature maps.
-IMAGES = {"tiny": (480, 800, (32,)), "small": (736, 1280, (32,)), "base": (928, 1600, (8, 16, 32, 64))}
-# Of nuScenes' cameras: yaw in degrees, and focal length in pixels of an image 1600 wide.
-CAMERAS = ((0, 1266), (-55, 1266), (55, 1266), (180, 809), (110, 1256), (-110, 1256))
+PARTS = ("encoder", "history", "decoder", "loss")
 SYNCS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "hipStreamSynchronize")
+# Operations that wait for a device wherever they run: one number read, indices whose count is not known before.
+READS = ("aten::_local_scalar_dense", "aten::nonzero")
 
 
 def config_of(row: str, base: str, folder: Path) -> tuple[Path, list[str]]:
@@ -34,9 +35,11 @@ def config_of(row: str, base: str, folder: Path) -> tuple[Path, list[str]]:
     speed = [id for id in known.groups if declared[id].purpose == "optimization"]
     on = {id for id in speed if known.groups[id]}
     sign, name = (row[0], row[1:]) if row[0] in "+-" else ("", row)
-    if name not in ("none", "all") and name not in speed:
+    if name not in ("none", "all", "operator") and name not in speed:
         raise SystemExit(f"no group '{name}'; there are {', '.join(speed)}")
-    chosen = {"none": set(), "all": on, "-": on - {name}, "+": on | {name}}.get(sign or name, {name})
+    without = {id for id in on if id != name and name not in declared[id].depends_on}
+    alone = {name, *declared[name].depends_on} if name in declared else set()
+    chosen = {"all": on, "-": without, "+": on | alone}.get(sign or name, alone)
     groups: dict[str, dict[str, bool]] = {}
     for id in speed:
         catalog, _, short = id.partition(".")
@@ -47,175 +50,132 @@ def config_of(row: str, base: str, folder: Path) -> tuple[Path, list[str]]:
     return file, [id for id in speed if id in on]
 
 
-def metas(height: int, width: int) -> list[dict[str, Any]]:
-    """What a sample says of its images: six cameras on a car that has moved."""
-    import numpy as np
-
-    matrices = []
-    for yaw, focal in CAMERAS:
-        cos, sin = math.cos(math.radians(yaw)), math.sin(math.radians(yaw))
-        to_camera = np.array([[sin, -cos, 0, 0], [0, 0, -1, 0.3], [cos, sin, 0, -1.0], [0, 0, 0, 1]])
-        scale = width / 1600
-        seen = np.array(
-            [[focal * scale, 0, width / 2, 0], [0, focal * scale, height / 2, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
-        )
-        matrices.append(seen @ to_camera)
-    can_bus = np.linspace(-1, 1, 18)
-    can_bus[:2], can_bus[-2:] = (1.5, 0.2), (0.05, 3.0)
-    return [{"lidar2img": matrices, "img_shape": [(height, width, 3)] * 6, "can_bus": can_bus}]
-
-
-def upstream(repo: str, size: str, device: str) -> dict[str, Any]:
-    """BEVFormer's head as its config has it, random features, and boxes to match."""
-    import torch
-    from mmcv import Config
-    from mmdet.models import build_head
-    from mmdet3d.core.bbox import LiDARInstance3DBoxes
-
-    importlib.import_module("projects.mmdet3d_plugin")
-    config = Config.fromfile(f"{repo}/projects/configs/bevformer/bevformer_{size}.py")
-    head = build_head({**config.model.pts_bbox_head, "train_cfg": config.model.train_cfg.pts})
-    head.init_weights()
-    height, width, strides = IMAGES[size]
-    sizes = [(math.ceil(height / stride), math.ceil(width / stride)) for stride in strides]
-    boxes = torch.rand(30, 9)
-    boxes[:, :2] = (boxes[:, :2] - 0.5) * 90
-    boxes[:, 3:6] += 1.0
-    return {
-        "head": head.to(device),
-        "features": [torch.randn(1, 6, head.embed_dims, *cells) for cells in sizes],
-        "metas": metas(height, width),
-        "boxes": LiDARInstance3DBoxes(boxes, box_dim=9),
-        "labels": torch.randint(0, head.num_classes, (30,)),
-    }
-
-
-class Parts:
-    """One forward and backward of each part; results and gradients by name."""
-
-    def __init__(self, made: dict[str, Any], device: str) -> None:
-        import torch
-
-        self.head = made["head"].train()
-        self.device, self.metas, self.boxes = device, made["metas"], made["boxes"]
-        self.features = [item.to(device).requires_grad_() for item in made["features"]]
-        self.labels = made["labels"].to(device)
-        head, transformer = self.head, self.head.transformer
-        cells, width = head.bev_h * head.bev_w, transformer.embed_dims
-        self.bev = torch.randn(1, cells, width).to(device).requires_grad_()
-        self.before = torch.randn(1, cells, width).to(device)
-        layers, queries = len(transformer.decoder.layers), head.query_embedding.weight.shape[0]
-        self.scores = torch.randn(layers, 1, queries, head.num_classes).to(device).requires_grad_()
-        self.preds = torch.randn(layers, 1, queries, 10).to(device).requires_grad_()
-
-    def encoder(self) -> dict[str, Any]:
-        output = self.head(self.features, self.metas, self.before.clone(), only_bev=True)
-        _objective(output).backward()
-        return {"bev": output, "features": self.features[0].grad}
-
-    def history(self) -> dict[str, Any]:
-        import torch
-
-        self.head.eval()
-        with torch.no_grad():
-            output = self.head(self.features, self.metas, self.before.clone(), only_bev=True)
-        self.head.train()
-        return {"history": output}
-
-    def decoder(self) -> dict[str, Any]:
-        import torch
-
-        transformer = self.head.transformer
-        position, query = self.head.query_embedding.weight.unsqueeze(1).chunk(2, -1)
-        states, references = transformer.decoder(
-            query=query,
-            key=None,
-            value=self.bev.permute(1, 0, 2),
-            query_pos=position,
-            reference_points=transformer.reference_points(position.permute(1, 0, 2)).sigmoid(),
-            reg_branches=self.head.reg_branches,
-            cls_branches=None,
-            spatial_shapes=torch.tensor([[self.head.bev_h, self.head.bev_w]], device=self.device),
-            level_start_index=torch.tensor([0], device=self.device),
-            img_metas=self.metas,
-        )
-        _objective(states).backward()
-        return {"states": states, "references": references, "value": self.bev.grad}
-
-    def loss(self) -> dict[str, Any]:
-        predicted = {
-            "all_cls_scores": self.scores,
-            "all_bbox_preds": self.preds,
-            "enc_cls_scores": None,
-            "enc_bbox_preds": None,
-        }
-        losses = self.head.loss([self.boxes], [self.labels], predicted, img_metas=self.metas)
-        sum(losses.values()).backward()
-        return {**losses, "scores": self.scores.grad, "preds": self.preds.grad}
-
-    def run(self, name: str, seed: int) -> dict[str, Any]:
-        import torch
-
-        torch.manual_seed(seed)
-        self.head.zero_grad(set_to_none=True)
-        for item in (*self.features, self.bev, self.scores, self.preds):
-            item.grad = None
-        return getattr(self, name)()  # type: ignore[no-any-return]
-
-
-def _objective(output: Any) -> Any:
-    """A sum with other weights everywhere: what a norm has made has no gradient by its own size."""
-    import torch
-
-    numbers = torch.arange(output.numel(), device=output.device, dtype=output.dtype)
-    return (output * numbers.sin().view(output.shape)).mean()
-
-
 def turn(parts: Parts, seed: int) -> dict[str, Any]:
-    """Times of all parts, and sums of what they gave."""
+    """Times of all parts."""
     import torch
 
-    ms, sums = {}, {}
-    for name in ("encoder", "history", "decoder", "loss"):
+    ms = {}
+    for name in PARTS:
         if parts.device == "cpu":
             start = time.thread_time_ns()
-            found = parts.run(name, seed)
+            parts.run(name, seed)
             ms[name] = (time.thread_time_ns() - start) / 1e6
-        else:
-            # From an idle device to an idle device: what the host takes to launch is in it.
+            continue
+        parts.run(name, seed)  # takes the memory that the last turn gave back
+        # From an idle device to an idle device: what the host takes to launch is in it.
+        torch.cuda.synchronize()
+        events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+        events[0].record()
+        parts.run(name, seed)
+        events[1].record()
+        torch.cuda.synchronize()
+        ms[name] = events[0].elapsed_time(events[1])
+    return {"ms": ms}
+
+
+def keep(parts: Parts, seed: int, file: str) -> dict[str, Any]:
+    """Write what each part gives, and all gradients, for other rows to compare theirs with."""
+    import torch
+
+    torch.save(_found(parts, seed), file)
+    return {}
+
+
+def compare(parts: Parts, seed: int, file: str) -> dict[str, Any]:
+    """The largest difference of a part's results, and of its gradients, each of the largest number of its tensor."""
+    import torch
+
+    expected = torch.load(file, weights_only=True)
+    largest: dict[str, dict[str, Any]] = {kind: {"value": 0.0, "at": ""} for kind in ("results", "gradients")}
+    for (kind, name), tensor in _found(parts, seed).items():
+        other = expected.pop((kind, name))
+        distance = float((tensor - other).abs().max() / other.abs().max().clamp_min(1e-30))
+        if not distance <= largest[kind]["value"]:  # not a number is more than any
+            largest[kind] = {"value": distance, "at": name}
+    if expected:
+        raise RuntimeError(f"the other row has {', '.join(name for _, name in expected)} too")
+    return largest
+
+
+def _found(parts: Parts, seed: int) -> dict[tuple[str, str], Any]:
+    found: dict[tuple[str, str], Any] = {}
+    for part in PARTS:
+        results = parts.run(part, seed)
+        for name, value in results.items():
+            found["results", f"{part}.{name}"] = value
+        leaves = {f"feature {level}": item for level, item in enumerate(parts.features)}
+        leaves |= {"bev": parts.bev, "scores": parts.scores, "preds": parts.preds}
+        for name, leaf in (*leaves.items(), *parts.head.named_parameters()):
+            if leaf.grad is not None:
+                found["gradients", f"{part}.{name}"] = leaf.grad
+    return {name: value.detach().to("cpu", copy=True) for name, value in found.items()}
+
+
+def memory(parts: Parts, seed: int) -> dict[str, float]:
+    """MiB that the tensors of each part take at most, beyond what was there before."""
+    import torch
+
+    peaks = {}
+    for name in PARTS:
+        parts.clear()
+        if parts.device != "cpu":
             torch.cuda.synchronize()
-            events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
-            events[0].record()
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
             found = parts.run(name, seed)
-            events[1].record()
             torch.cuda.synchronize()
-            ms[name] = events[0].elapsed_time(events[1])
-        sums.update({f"{name}.{key}": float(value.detach().double().abs().sum()) for key, value in found.items()})
-    return {"ms": ms, "sums": sums}
+            most = torch.cuda.max_memory_allocated() - before
+        else:
+            activities = [torch.profiler.ProfilerActivity.CPU]
+            with torch.profiler.profile(activities=activities, profile_memory=True, acc_events=True) as profile:
+                found = parts.run(name, seed)
+            raw = profile.profiler.kineto_results.events()
+            now = most = 0
+            for event in sorted((event for event in raw if event.name() == "[memory]"), key=lambda e: e.start_ns()):
+                now += event.nbytes()
+                most = max(most, now)
+        del found
+        peaks[name] = round(most / 2**20, 3)
+    return peaks
 
 
 def trace(parts: Parts, seed: int) -> dict[str, Any]:
-    """How often the host waits for the device in each part, and how many kernels it launches."""
+    """How often the host waits for the device in each part, and how many kernels it launches.
+
+    `reads` are the operations that would wait for a device; they are there in the trace of a CPU too.
+    """
     import torch
 
+    on_device = parts.device != "cpu"
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    if on_device:
+        activities.append(torch.profiler.ProfilerActivity.CUDA)
     counts: dict[str, Any] = {}
-    for name in ("encoder", "history", "decoder", "loss"):
-        torch.cuda.synchronize()
-        activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
-        with torch.profiler.profile(activities=activities) as profile:
-            parts.run(name, seed)
-        names = [event.name for event in profile.events()]
-        # The last one is the profiler's own.
+    for name in PARTS:
+        parts.run(name, seed)
+        if on_device:
+            torch.cuda.synchronize()
+        with torch.profiler.profile(activities=activities, acc_events=True) as profile:
+            with torch.profiler.record_function("benchmark.part"):
+                parts.run(name, seed)
+            if on_device:
+                torch.cuda.synchronize()
+        events = profile.events()
+        part = next(event.time_range for event in events if event.name == "benchmark.part")
+        # What the profiler waits for itself, and this function, lies after the part.
+        names = [event.name for event in events if part.start <= event.time_range.start < part.end]
         counts[name] = {
-            "syncs": sum(name in SYNCS for name in names) - 1,
+            "syncs": sum(name in SYNCS for name in names),
             "launches": sum("LaunchKernel" in name for name in names),
+            "reads": sum(name in READS for name in names),
         }
     return counts
 
 
-def operators(parts: Parts) -> dict[str, Any]:
+def operators(parts: Parts, built: bool) -> dict[str, Any]:
     """The attention's kernel beside mmcv's operator where it is built, at the shapes of each attention."""
     import torch
+    from mmcv.ops.multi_scale_deform_attn import MultiScaleDeformableAttnFunction
 
     from turbo_hydra.catalogs.mmcv.deform_conv import extension_is_there
     from turbo_hydra.kernels import msda
@@ -237,9 +197,7 @@ def operators(parts: Parts) -> dict[str, Any]:
             "kernel": partial(msda.msda, *tensors),
             "pytorch": partial(msda.msda_plain, *tensors),
         }
-        if extension_is_there():
-            from mmcv.ops.multi_scale_deform_attn import MultiScaleDeformableAttnFunction
-
+        if built or extension_is_there():
             sides["mmcv"] = partial(MultiScaleDeformableAttnFunction.apply, *tensors, 64)
         found[name] = {side: _device_ms(run, (value, locations, weights)) for side, run in sides.items()}
     return found
@@ -279,48 +237,103 @@ def take_pytorch_path() -> None:
         vars(importlib.import_module(f"{modules}.{name}"))["MultiScaleDeformableAttnFunction_fp32"] = PyTorchPath
 
 
-def main() -> None:
-    """Answer what is asked, a line of JSON each."""
-    settings = json.loads(sys.argv[1])
-    row, device, seed = settings["row"], settings["device"], settings["seed"]
+def graphs() -> dict[str, Any]:
+    """Graphs that were compiled, and why they ended where they did not end by themselves."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    counters = dynamo.counters if dynamo else {}
+    return {
+        "compiled": counters.get("stats", {}).get("unique_graphs", 0),
+        "breaks": {reason[:200]: count for reason, count in counters.get("graph_break", {}).items()},
+    }
+
+
+def take_operator(file: str) -> None:
+    """Put the functions of a library that was built of mmcv's sources where all modules look for the extension's."""
+    import mmcv._ext
+
+    name = Path(file).name.partition(".")[0]
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise SystemExit(f"{file} is no extension module")
+    library = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(library)
+    for function in ("ms_deform_attn_forward", "ms_deform_attn_backward"):
+        setattr(mmcv._ext, function, getattr(library, function))
+
+
+def counts(report: Any) -> dict[str, Any]:
+    """What the report says of each group of the row."""
+    return {
+        entry["group"]: {
+            "status": entry["status"],
+            "hits": [(member["hits"] or {}).get("replacement") for member in entry["members"]],
+            "reasons": [(member["hits"] or {}).get("reasons") for member in entry["members"]],
+        }
+        for entry in report.to_dict()["execution"]
+        if entry["purpose"] == "optimization" and entry["status"] != "skipped"
+    }
+
+
+def begin(settings: dict[str, Any]) -> tuple[Any, Parts, dict[str, Any]]:
+    """The report, the parts, and what the parent is told."""
+    row, device = settings["row"], settings["device"]
     sys.path.insert(0, settings["repo"])
     with tempfile.TemporaryDirectory() as folder:
         file, groups = config_of(row, settings["config"], Path(folder))
         report = turbo_hydra.apply(optimization_config_path=file)
+    import numpy
     import torch
 
     torch.set_num_threads(1)
-    torch.manual_seed(seed)
+    torch.manual_seed(settings["seed"])
     module, _, name = settings["builder"].partition(":")
     made = getattr(importlib.import_module(module), name)(settings["repo"], settings["size"], device)
+    if not settings["dropout"]:
+        leave_out_dropout(made["head"])
     applied = {entry["group"] for entry in report.to_dict()["execution"] if entry["status"] == "applied"}
-    if device != "cpu" and "bevformer.msda" not in applied and settings["baseline"] == "pytorch":
+    if settings["operator"]:
+        take_operator(settings["operator"])
+    kernel = "bevformer.msda" in applied
+    if device != "cpu" and row != "operator" and not kernel and settings["baseline"] == "pytorch":
         take_pytorch_path()
-    parts = Parts(made, device)
-    say = {"device": torch.cuda.get_device_name() if device != "cpu" else "cpu", "groups": groups}
-    print(json.dumps(say), flush=True)
-    for line in sys.stdin:
-        what = line.strip()
-        if what == "turn":
-            answer = turn(parts, seed)
-        elif what == "trace":
-            answer = trace(parts, seed)
-        elif what == "operators":
-            answer = operators(parts)
-        else:
-            entries = report.to_dict()["execution"]
-            answer = {
-                entry["group"]: {
-                    "status": entry["status"],
-                    "hits": [(member["hits"] or {}).get("replacement") for member in entry["members"]],
-                    "reasons": [(member["hits"] or {}).get("reasons") for member in entry["members"]],
-                }
-                for entry in entries
-                if entry["purpose"] == "optimization" and entry["status"] != "skipped"
-            }
+    say = {
+        "device": torch.cuda.get_device_name() if device != "cpu" else "cpu",
+        "groups": groups,
+        "versions": {"torch": torch.__version__, "numpy": numpy.__version__},
+    }
+    return report, Parts(made, device), say
+
+
+def main() -> None:
+    """Answer what is asked, a line of JSON each; what goes wrong is an answer too."""
+    settings = json.loads(sys.argv[1])
+    seed = settings["seed"]
+    try:
+        report, parts, answer = begin(settings)
         print(json.dumps(answer), flush=True)
-        if what == "end":
-            return
+        for line in sys.stdin:
+            what, _, file = line.strip().partition(" ")
+            if what == "turn":
+                answer = turn(parts, seed)
+            elif what == "keep":
+                answer = keep(parts, seed, file)
+            elif what == "compare":
+                answer = compare(parts, seed, file)
+            elif what == "memory":
+                answer = memory(parts, seed)
+            elif what == "trace":
+                answer = trace(parts, seed)
+            elif what == "operators":
+                answer = operators(parts, settings["operator"] is not None)
+            else:
+                answer = {"applied": counts(report), "graphs": graphs()}
+            parts.give_back()
+            print(json.dumps(answer), flush=True)
+            if what == "end":
+                return
+    except (Exception, SystemExit) as error:
+        traceback.print_exc()
+        print(json.dumps({"error": f"{type(error).__name__}: {error}"[:1000]}), flush=True)
 
 
 if __name__ == "__main__":

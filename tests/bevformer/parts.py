@@ -11,7 +11,7 @@ from tests.bevformer.small import CLASSES, batch, model
 
 
 def parts(repo: str, size: str, device: str) -> dict[str, Any]:
-    """What `benchmarks.bevformer_worker.upstream` gives."""
+    """What `benchmarks.bevformer_parts.upstream` gives."""
     net, data = model(dcn=False), batch()
     return {
         "head": net.pts_bbox_head,

@@ -11,6 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
+
+from benchmarks.bevformer_worker import config_of
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = """
@@ -25,26 +28,57 @@ groups:
 """
 
 
+@pytest.mark.parametrize(
+    ("row", "groups"),
+    [
+        ("none", set()),
+        ("operator", set()),
+        ("bevformer.msda", {"bevformer.msda", "mmcv.msda"}),
+        ("-mmcv.msda", {"bevformer.sca"}),
+        ("-bevformer.sca", {"bevformer.msda", "mmcv.msda"}),
+        ("+bevformer.conv_tf32", {"bevformer.msda", "mmcv.msda", "bevformer.sca", "bevformer.conv_tf32"}),
+    ],
+)
+def test_a_row_has_its_groups_and_what_they_depend_on(tmp_path: Path, row: str, groups: set[str]) -> None:
+    base = tmp_path / "base.yaml"
+    of = {"mmcv": {"msda": True}, "bevformer": {"msda": True, "sca": True, "conv_tf32": False}}
+    base.write_text(yaml.safe_dump({**yaml.safe_load(CONFIG), "groups": of}), encoding="utf-8")
+    file, _ = config_of(row, str(base), tmp_path)
+    written = yaml.safe_load(file.read_text(encoding="utf-8"))["groups"]
+    assert {f"{catalog}.{name}" for catalog, names in written.items() for name, on in names.items() if on} == groups
+
+
 @pytest.mark.slow
 def test_rows_take_turns_and_compute_alike(tmp_path: Path) -> None:
     config, out = tmp_path / "small.yaml", tmp_path / "out.json"
     config.write_text(CONFIG, encoding="utf-8")
     rows = ["all", "bevformer.sca", "-bevformer.sca", "+bevformer.conv_tf32"]
+    asked = [rows[0], "no such group", *rows[1:]]
     command = [sys.executable, "-m", "benchmarks.bevformer", "--config", str(config), "--rounds", "3"]
     command += ["--repo", str(ROOT / "tests" / "bevformer" / "repository"), "--json", str(out)]
-    command += ["--builder", "tests.bevformer.parts:parts", "--", *rows]
+    command += ["--builder", "tests.bevformer.parts:parts", "--", *asked]
     # The suite runs with PYTHONSAFEPATH, which keeps the current folder off the path.
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.returncode == 1, done.stderr[-3000:]
     found = json.loads(out.read_text(encoding="utf-8"))
+    # One row has failed; the others are there.
+    assert found["failed"].keys() == {"no such group"}
+    assert "bevformer.sca" in found["failed"]["no such group"]
     assert list(found["rows"]) == ["none", *rows]
     for row, figures in found["rows"].items():
         assert all(value > 0 for value in figures["ms"].values())
         assert all(low <= value <= high for value, low, high in figures["times_as_fast"].values())
         assert figures["distance"] < 1e-4, row
+        assert len(figures["turns"]) == 3
+        assert all(value > 0 for value in figures["memory"].values())
         assert not any(math.isnan(value) for value in figures["ms"].values())
-    assert found["rows"]["none"]["applied"] == {}
+    plain, fast = found["rows"]["none"], found["rows"]["all"]
+    assert plain["applied"] == {}
+    assert fast["distance"] > 0
+    # The indices of the queries that a camera sees are read once, not once a camera and layer; all costs at once.
+    for part in ("encoder", "history", "loss"):
+        assert fast["trace"][part]["reads"] < plain["trace"][part]["reads"]
     assert set(found["rows"]["bevformer.sca"]["applied"]) == {"bevformer.sca"}
     assert "bevformer.sca" not in found["rows"]["-bevformer.sca"]["applied"]
     assert set(found["rows"]["+bevformer.conv_tf32"]["applied"]) == {
