@@ -42,7 +42,7 @@ def upstream(repo: str, size: str, device: str) -> dict[str, Any]:
     config = Config.fromfile(f"{repo}/projects/configs/bevformer/bevformer_{size}.py")
     head = build_head({**config.model.pts_bbox_head, "train_cfg": config.model.train_cfg.pts})
     head.init_weights()
-    # As initialized, points lie on the centres of cells, where the derivative by their place jumps, and rounding says to
+    # As initialized, points lie on the centres of cells, where the derivative by their place jumps and rounding says to
     # which side: no two ways of computing it agree there.
     for name, parameter in head.named_parameters():
         if name.endswith("sampling_offsets.bias"):
