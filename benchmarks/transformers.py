@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a training step of Gemma takes: plain, compiled, with Liger-Kernel, with the groups of the catalog.
 
-    python benchmarks/transformers.py [--size full] [--rounds 1] [--steps 12] [--profile ROW] [--json FILE] [ROW...]
+    python benchmarks/transformers.py [--size full] [--rounds 1] [--steps 12] [--profile GLOB] [--json FILE]
+        [--seconds 200] [--budget SECONDS] [ROW...]
 
 A ROW is `plain`, `liger` or `ours`, with `+compile` where the model is compiled; `ours=GLOB,GLOB` takes only those
 groups of the config. Each is a process of its own that makes the same model from the same seed, sees the same tokens
@@ -9,18 +10,24 @@ and takes the same optimizer; the losses are in the output. The groups come in b
 script. The full model is Gemma 2B in bfloat16, batch 8, length 1024; `small` and `tiny` ones are for a CPU, whose clock
 is CPU time, since others may use it too.
 
+The file of results is written after each row. A row that fails, or is not done after `--seconds`, says so and costs the
+others nothing; with `--budget` all rows together end within that time, and the last ones say that they were not run.
+
 This file is named as the library is: a row's process is started with `-P`, so that it does not import itself.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import fnmatch
 import importlib
 import importlib.metadata
 import json
 import os
 import platform
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -29,7 +36,8 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-ROWS = ("plain", "plain+compile", "liger", "liger+compile", "ours", "ours+compile", "ours=*_loss+compile")
+# What takes long comes last.
+ROWS = ("plain", "liger", "ours", "plain+compile", "ours=*_loss+compile", "liger+compile", "ours+compile")
 # Gemma 2B's own sizes; a model whose vocabulary is what is large about it; one that a CPU steps in no time.
 SIZES: dict[str, dict[str, Any]] = {
     "full": {
@@ -76,8 +84,8 @@ SIZES: dict[str, dict[str, Any]] = {
 WARMUP = 4
 
 
-def measure(row: str, size: str, steps: int, profile: bool, config: Path) -> dict[str, Any]:
-    """One row, in this process."""
+def measure(row: str, size: str, steps: int, profile: bool, config: Path, answer: Path) -> None:
+    """One row, in this process; `answer` is written before the trace too, should that fail."""
     name, _, compiled = row.partition("+")
     report = None
     if name.startswith("ours"):
@@ -137,9 +145,16 @@ def measure(row: str, size: str, steps: int, profile: bool, config: Path) -> dic
         found["groups"] = {entry["group"]: entry["members"][0]["hits"] for entry in applied}
         blocked = [entry for entry in report.execution if entry["status"] in ("blocked", "failed", "rolled_back")]
         found["not_applied"] = {entry["group"]: entry["error"] or entry["reasons"] for entry in blocked}
+    _write(answer, found)
     if profile:
-        found["kernels"] = _profiled(lambda: step(tokens[-1]), device)
-    return found
+        _write(answer, {**found, "kernels": _profiled(lambda: step(tokens[-1]), device)})
+
+
+def _write(path: Path, result: dict[str, Any]) -> None:
+    """Write the file whole or not at all."""
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    part.replace(path)
 
 
 def _settle(device: Any) -> None:
@@ -175,20 +190,31 @@ def _profiled(step: Any, device: Any, count: int = 40) -> list[list[Any]]:
     return [[event.key[:150], event.count, round(getattr(event, on) / 1e3, 3)] for event in events]
 
 
-def run(row: str, args: argparse.Namespace) -> dict[str, Any]:
-    """One row in a process of its own; what it says where it fails."""
-    with tempfile.TemporaryDirectory() as folder:
-        answer, config = Path(folder, "answer.json"), Path(folder, "optimization.yaml")
+def run(row: str, args: argparse.Namespace, seconds: float) -> dict[str, Any]:
+    """One row in a process of its own; what it says where it fails, or is not done in time."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        answer, config, log = (Path(folder, name) for name in ("answer.json", "optimization.yaml", "log.txt"))
         config.write_text(_config(row), encoding="utf-8")
         command = [sys.executable, "-P", str(Path(__file__).resolve()), "--row", str(answer), "--config", str(config)]
         command += ["--steps", str(args.steps), "--size", args.size, row]
-        if row == args.profile:
+        if args.profile and fnmatch.fnmatch(row, args.profile):
             command += ["--profile", row]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, timeout=args.seconds)
+        with log.open("wb") as output:
+            # A session of its own, so that what a compiler has started ends with it.
+            child = subprocess.Popen(command, stdout=output, stderr=output, cwd=folder, start_new_session=True)
+            try:
+                status = f"status {child.wait(timeout=seconds)}"
+            except subprocess.TimeoutExpired:
+                status = f"not done after {seconds:.3g} s"
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
         if answer.exists():
             found: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
-            return found
-        return {"error": done.stderr.strip()[-2000:] or f"status {done.returncode}"}
+            return found if status == "status 0" else {**found, "afterwards": status}
+        said = log.read_text(encoding="utf-8", errors="replace").strip()
+        return {"error": status, "log": said[-4000:]}
 
 
 def _config(row: str) -> str:
@@ -241,34 +267,34 @@ def main() -> int:
     parser.add_argument("--size", choices=list(SIZES), default="full", help="of the model and its batch")
     parser.add_argument("--steps", type=int, default=12, help="steady steps of a row")
     parser.add_argument("--rounds", type=int, default=1, help="all rows, in another order each time")
-    parser.add_argument("--profile", default="", metavar="ROW", help="the row of which one more step is traced")
-    parser.add_argument("--seconds", type=float, default=300, help="after which a row is ended")
-    parser.add_argument("--json", type=Path, default=None)
+    parser.add_argument("--profile", default="", metavar="GLOB", help="rows of which one more step is traced")
+    parser.add_argument("--seconds", type=float, default=200, help="after which a row is ended")
+    parser.add_argument("--budget", type=float, default=float("inf"), help="seconds for all rows together")
+    parser.add_argument("--json", type=Path, default=None, help="written after each row")
     parser.add_argument("--row", type=Path, default=None, help=argparse.SUPPRESS)
     parser.add_argument("--config", type=Path, default=None, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.row is not None:
         (row,) = args.rows
-        found = measure(row, args.size, args.steps, bool(args.profile), args.config)
-        args.row.write_text(json.dumps(found), encoding="utf-8")
+        measure(row, args.size, args.steps, bool(args.profile), args.config, args.row)
         return 0
     rows = args.rows or list(ROWS)
     order, rounds = random.Random(0), defaultdict[str, list[dict[str, Any]]](list)
-    for number in range(args.rounds):
-        for row in rows if number == 0 else order.sample(rows, len(rows)):
-            try:
-                rounds[row].append(run(row, args))
-            except subprocess.TimeoutExpired:
-                rounds[row].append({"error": f"not done after {args.seconds} s"})
-            print(_line(row, rounds[row][-1:]), flush=True)
+    end = time.monotonic() + args.budget
     result: dict[str, Any] = {
         "environment": environment(),
         "time": time.strftime("%Y-%m-%d %H:%M"),
         "sizes": SIZES[args.size],
-        "rows": {row: summary(rounds[row]) for row in rows},
     }
-    if args.json:
-        args.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    for number in range(args.rounds):
+        for row in rows if number == 0 else order.sample(rows, len(rows)):
+            left = min(args.seconds, end - time.monotonic())
+            rounds[row].append(run(row, args, left) if left > 0 else {"error": f"not run in {args.budget:.3g} s"})
+            print(_line(row, rounds[row][-1:]), flush=True)
+            result["rows"] = {name: summary(rounds[name]) for name in rows if rounds[name]}
+            if args.json:
+                args.json.parent.mkdir(parents=True, exist_ok=True)
+                _write(args.json, result)
     plain = result["rows"].get("plain", {}).get("median_ms")
     for row, found in result["rows"].items():
         ratio = f"  {plain / found['median_ms']:.3f} times plain's speed" if plain and "median_ms" in found else ""
@@ -279,7 +305,8 @@ def main() -> int:
 def _line(row: str, rounds: list[dict[str, Any]]) -> str:
     found = summary(rounds)
     if "error" in found:
-        return f"{row:22} failed: {found['error'].splitlines()[-1]}"
+        last = found.get("log", "").splitlines()[-1:]
+        return f"{row:22} failed: {': '.join([found['error'], *last])}"
     low, high = found["middle_80_ms"]
     return f"{row:22} {found['median_ms']:9.2f} ms [{low}, {high}]  peak {found['peak_gib']:.2f} GiB"
 

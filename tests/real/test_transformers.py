@@ -243,14 +243,26 @@ def test_the_benchmark_runs_on_a_cpu(python: Path, tmp_path: Path) -> None:
         "--profile",
         "ours",
     ]
-    rows = ["plain", "ours", "ours=gemma_loss"]
+    rows = ["plain", "liger", "ours", "ours=gemma_loss"]
     done = subprocess.run([*command, *rows], capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(output.read_text(encoding="utf-8"))
     assert list(found["rows"]) == rows
-    for row in rows:
+    assert (done.returncode, found["rows"]["liger"]["error"]) == (1, "status 1"), done.stdout + done.stderr
+    assert found["rows"]["liger"]["log"].splitlines()[-1] in done.stdout, "its kernels need a GPU; the others go on"
+    for row in (name for name in rows if name != "liger"):
         assert len(found["rows"][row]["ms"]) == 3
         assert found["rows"][row]["losses"] == pytest.approx(found["rows"]["plain"]["losses"], rel=1e-2)
     assert set(found["rows"]["ours=gemma_loss"]["groups"]) == {"transformers.gemma_loss"}
     assert found["rows"]["ours"]["not_applied"] == {}
     assert found["rows"]["ours"]["kernels"]
+
+
+def test_a_row_of_the_benchmark_that_is_not_done_in_time_is_ended(python: Path, tmp_path: Path) -> None:
+    benchmark = PROGRAM.parents[2] / "benchmarks" / "transformers.py"
+    output = tmp_path / "results" / "result.json"
+    command = [str(python), str(benchmark), "--size", "tiny", "--json", str(output), "--budget", "0.5"]
+    done = subprocess.run([*command, "plain", "ours"], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    found = json.loads(output.read_text(encoding="utf-8"))
+    assert found["rows"]["plain"]["error"].startswith("not done after ")
+    assert found["rows"]["ours"]["error"].startswith("not run in ")
