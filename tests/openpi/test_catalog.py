@@ -23,6 +23,7 @@ CONF = Path(__file__).resolve().parents[2] / "conf" / "optimization"
 OFF = {
     "openpi.compat_fake_data",
     "openpi.clipped_adamw",
+    "openpi.device_batches",
     "openpi.rope_cache",
     "openpi.geglu",
     "openpi.siglip_gelu",

@@ -25,6 +25,7 @@ GROUPS: Mapping[str, Mapping[str, Any]] = {
     "openpi.clipped_adamw": {},
     "openpi.deferred_metrics": {},
     "openpi.tensor_batches": {},
+    "openpi.device_batches": {},
     "openpi.geglu": {},
     "openpi.siglip_gelu": {},
     "openpi.ada_rms_norm": {},

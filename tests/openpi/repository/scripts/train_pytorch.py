@@ -20,13 +20,15 @@ def train_loop(config):
         dist.init_process_group(backend="gloo", init_method="env://")
     is_main = not use_ddp or dist.get_rank() == 0
     torch.manual_seed(config.seed + (dist.get_rank() if use_ddp else 0))
-    loader = torch.utils.data.DataLoader(
-        _data.FakeDataset(),
-        batch_size=config.batch_size,
-        num_workers=config.num_workers,
-        multiprocessing_context="spawn" if config.num_workers else None,
-        persistent_workers=config.num_workers > 0,
-        collate_fn=_data._collate_fn,
+    loader = _data.DataLoaderImpl(
+        torch.utils.data.DataLoader(
+            _data.FakeDataset(),
+            batch_size=config.batch_size,
+            num_workers=config.num_workers,
+            multiprocessing_context="spawn" if config.num_workers else None,
+            persistent_workers=config.num_workers > 0,
+            collate_fn=_data._collate_fn,
+        )
     )
     model_config = SimpleNamespace(
         dtype=config.pytorch_training_precision,
@@ -48,21 +50,10 @@ def train_loop(config):
     pbar = tqdm.tqdm(total=config.num_train_steps, disable=not is_main) if is_main else None
     infos, global_step = [], 0
     while global_step < config.num_train_steps:
-        for arrays in loader:
-            batch = torch.utils._pytree.tree_map(lambda item: None if item is None else torch.as_tensor(item), arrays)
+        for observation, actions in loader:
             if global_step >= config.num_train_steps:
                 break
-            observation = SimpleNamespace(
-                images={
-                    key: image.movedim(-1, 1) if image.shape[-1] == 3 else image
-                    for key, image in batch["image"].items()
-                },
-                image_masks=batch["image_mask"],
-                state=batch["state"],
-                tokenized_prompt=batch["tokenized_prompt"],
-                tokenized_prompt_mask=batch["tokenized_prompt_mask"],
-            )
-            losses = model(observation, batch["actions"].float())
+            losses = model(observation, actions.float())
             if isinstance(losses, list | tuple):
                 losses = torch.stack(losses)
             elif not isinstance(losses, torch.Tensor):

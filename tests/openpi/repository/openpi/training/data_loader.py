@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random samples, with nothing valid in them, as upstream's."""
 
+import dataclasses
+
 import numpy as np
+import torch
 from torch.utils._pytree import tree_map
 
 from openpi.models_pytorch.preprocessing_pytorch import IMAGE_KEYS
@@ -30,3 +33,35 @@ class FakeDataset:
 def _collate_fn(items):
     # For upstream's trees, which are jax's, None is no leaf.
     return tree_map(lambda *parts: None if parts[0] is None else np.stack([np.asarray(part) for part in parts]), *items)
+
+
+@dataclasses.dataclass(frozen=True)
+class Observation:
+    images: dict
+    image_masks: dict
+    state: torch.Tensor
+    tokenized_prompt: torch.Tensor
+    tokenized_prompt_mask: torch.Tensor
+    token_ar_mask: torch.Tensor | None = None
+
+
+class DataLoaderImpl:
+    def __init__(self, data_loader):
+        self._data_loader = data_loader
+
+    def __iter__(self):
+        for arrays in self._data_loader:
+            batch = tree_map(lambda item: None if item is None else torch.as_tensor(item), arrays)
+            images = {
+                key: image.movedim(-1, 1) if image.shape[-1] == 3 else image for key, image in batch["image"].items()
+            }
+            yield (
+                Observation(
+                    images,
+                    batch["image_mask"],
+                    batch["state"],
+                    batch["tokenized_prompt"],
+                    batch["tokenized_prompt_mask"],
+                ),
+                batch["actions"],
+            )
