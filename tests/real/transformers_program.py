@@ -263,7 +263,42 @@ def liger(task: dict[str, Any]) -> dict[str, Any]:
     return {"first": first, "applied": applied, "last": last, "markdown": report.to_markdown()}
 
 
-MODES = {"train": train, "moments": moments, "attention": attention, "liger": liger}
+def hub_kernels(task: dict[str, Any]) -> dict[str, Any]:
+    """The package `kernels` is there; its layers come into a model before the groups, after them or not at all."""
+    import torch
+
+    model = None
+    if task["order"] == "before":
+        model = kernelized(model_of("llama", torch.float32))
+    report = apply(Path(task["answer"]).parent, task["apply"]) if "apply" in task else None
+    if model is None:
+        model = model_of("llama", torch.float32)
+        if task["order"] != "never":
+            kernelized(model, layers=task["order"] == "after")
+    found = step(model, inputs_of("llama", torch.float32))
+    torch.save({"llama float32": found}, Path(task["answer"]).with_suffix(".pt"))
+    calls = [module.CALLS for name, module in sys.modules.items() if name.startswith("kernel_layers_") and "." in name]
+    return {
+        "calls": dict(calls[0]) if calls else {},
+        "report": None if report is None else report.to_dict(),
+        "markdown": "" if report is None else report.to_markdown(),
+    }
+
+
+def kernelized(model: Any, *, layers: bool = True) -> Any:
+    """Give a model layers of a repository in a folder, as `use_kernels=True` does those of the hub, or none."""
+    made: Any = importlib.import_module("kernels")
+    folder = Path(__file__).with_name("kernel_layers")
+
+    def layer(name: str) -> dict[str, Any]:
+        return {"cpu": made.LocalLayerRepository(folder, package_name=folder.name, layer_name=name)}
+
+    mapping = {"RMSNorm": layer("Norm"), "rotary_pos_emb": layer("Rotary")} if layers else {}
+    with made.use_kernel_mapping(mapping, inherit_mapping=False):
+        return made.kernelize(model, mode=made.Mode.TRAINING, device="cpu")
+
+
+MODES = {"train": train, "moments": moments, "attention": attention, "liger": liger, "hub_kernels": hub_kernels}
 
 if __name__ == "__main__":
     mode, text = sys.argv[1:]
