@@ -147,7 +147,7 @@ Action = tuple[str, int]
 ACTIONS = st.one_of(
     st.tuples(st.just("gradients"), st.integers(0, 50)),
     st.tuples(st.just("clip"), st.integers(0, 3)),
-    st.tuples(st.sampled_from(["step", "drop", "load", "amsgrad", "rate"]), st.just(0)),
+    st.tuples(st.sampled_from(["step", "drop", "load", "amsgrad", "coupled", "rate"]), st.just(0)),
 )
 
 
@@ -170,6 +170,9 @@ def played(actions: list[Action], fused: bool | None, groups: int) -> list[Tenso
             optimizer.load_state_dict(optimizer.state_dict())
         elif what == "amsgrad" and not optimizer.state:
             optimizer.param_groups[0]["amsgrad"] = True
+        elif what == "coupled":  # Adam's weight decay, which the kernel does not have
+            for group in optimizer.param_groups:
+                group["decoupled_weight_decay"] = not group["decoupled_weight_decay"]
         elif what == "rate":
             for group in optimizer.param_groups:
                 group["lr"] *= 0.5
