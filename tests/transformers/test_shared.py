@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
-from types import SimpleNamespace
+from types import MethodType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -94,9 +94,15 @@ def test_tensors_that_are_not_plain_are_left_to_the_original(reasons_of: Reasons
 class GELUTanh(nn.Module):
     """Named as the library's."""
 
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.gelu(x, approximate="tanh")
+
 
 class SiLUActivation(nn.Module):
     """Named as the library's."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.silu(x)
 
 
 def test_activations_are_known_under_all_their_names() -> None:
@@ -107,6 +113,21 @@ def test_activations_are_known_under_all_their_names() -> None:
         None,
         None,
     ]
+
+
+def test_an_activation_with_a_forward_of_its_own_is_not_known() -> None:
+    theirs, bound = SiLUActivation(), SiLUActivation()
+    theirs.forward = MethodType(lambda self, x: 2 * x, theirs)  # type: ignore[method-assign]
+    bound.forward = MethodType(SiLUActivation.forward, bound)  # type: ignore[method-assign]
+    found = [activations.known(item) for item in (theirs, bound)]
+    assert found == [None, "silu"]
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def asked(x: Tensor) -> tuple[Tensor, list[str | None]]:
+        return x + 1, [activations.known(item) for item in (theirs, bound, silu)]
+
+    silu = SiLUActivation()
+    assert asked(torch.zeros(1))[1] == [None, "silu", "silu"]
 
 
 @pytest.mark.parametrize("options", [None, GatedMlp(), GatedMlp(exact=True)])
@@ -188,7 +209,7 @@ def test_a_model_gets_the_attention_that_its_class_supports(
 
 GUARDS = """
 import torch
-from types import SimpleNamespace
+from types import MethodType, SimpleNamespace
 from turbo_hydra.catalogs.shared import gated_mlp, gelu_mlp, rms_norm, rotary
 
 def original(*args, **kwargs):

@@ -10,8 +10,15 @@ _NAMES = {"PytorchGELUTanh": "gelu_tanh", "GELUTanh": "gelu_tanh", "SiLUActivati
 
 
 def known(activation: Any) -> str | None:
-    """`gelu_tanh` or `silu`, where the module computes that; None for all others."""
-    return _NAMES.get(type(activation).__name__)
+    """`gelu_tanh` or `silu`, where the module computes that; None for all others.
+
+    One whose instance has a forward of its own is another: the package `kernels` gives layers of the hub so.
+    """
+    name = _NAMES.get(type(activation).__name__)
+    if name is None or "forward" not in activation.__dict__:
+        return name
+    own = activation.__dict__["forward"]
+    return name if getattr(own, "__func__", own) is type(activation).forward else None
 
 
 def is_gelu_tanh(activation: Any) -> bool:
