@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What single replacements are worth where BEVFormer calls them, at real size on a CPU.
 
-    python benchmarks/bevformer_pieces.py --repo CHECKOUT [--size tiny] [--rounds 8] [PIECE...]
+    python -m benchmarks.bevformer_pieces --repo CHECKOUT [--size tiny] [--rounds 8] [PIECE...]
 
 All groups are applied; each piece is called as it stands and as upstream has it (what the dispatcher wraps), in turn,
 in random order in each round, forward and backward where it has one. The clock is the CPU time of the thread.
