@@ -20,6 +20,7 @@ _compile = torch.compile
 @pytest.fixture(autouse=True)
 def _fresh_compiler() -> Iterator[None]:
     torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
     yield
     torch._dynamo.reset()
 
@@ -59,6 +60,8 @@ def test_a_compiled_part_trains_as_the_plain_model(
         for one in data:
             step(net, one)
     assert len(graphs) == count, "compiled anew"
+    breaks = torch._dynamo.utils.counters["graph_break"]
+    assert not [reason for reason in breaks if "inference_mode" in reason]
 
 
 @pytest.mark.slow

@@ -24,8 +24,9 @@ class Constants:
 
     def get(self, key: Hashable, make: Callable[[], Tensor]) -> Tensor:
         """What `make` gives for a `key` that says all that it depends on; not to be written into."""
-        if torch.is_inference_mode_enabled() or torch.compiler.is_compiling():
-            return make()  # without a version, or nothing that a compiler would have to keep
+        # The compiler is asked first: it cannot follow the other question.
+        if torch.compiler.is_compiling() or torch.is_inference_mode_enabled():
+            return make()  # nothing that a compiler would have to keep, or without a version
         found = self._kept.get(key)
         if found is None or found[0]._version != found[1]:
             made = make()

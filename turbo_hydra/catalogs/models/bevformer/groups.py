@@ -180,7 +180,7 @@ group(
         "is compiled, once for all six; its graph ends where the queries that a camera sees are counted.",
         memory="less: fewer intermediate results are kept",
         numerics="changes training",
-        validated=f"{_VALIDATED}, without Inductor; dropout draws other numbers where Inductor draws them",
+        validated=f"{_VALIDATED}; Inductor on a CPU, without dropout, of which it draws other numbers",
         compiles=True,
     ),
 )
@@ -195,7 +195,7 @@ group(
         "They are compiled together with the refinement of the boxes between them.",
         memory="less: fewer intermediate results are kept",
         numerics="changes training",
-        validated=f"{_VALIDATED}, without Inductor; dropout draws other numbers where Inductor draws them",
+        validated=f"{_VALIDATED}; Inductor on a CPU, without dropout, of which it draws other numbers",
         compiles=True,
     ),
 )
