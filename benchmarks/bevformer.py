@@ -180,7 +180,7 @@ class Measurement:
 
     def look(self) -> None:
         """Memory, waits, and what the report has counted."""
-        for name in ("memory", "trace"):
+        for name in () if self.args.brief else ("memory", "trace"):
             for row in list(self.workers):
                 self._note(row, name, name)
             self.write()
@@ -271,6 +271,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--patience", type=float, default=3600, help="seconds after which a row that says nothing fails"
     )
+    parser.add_argument("--brief", action="store_true", help="times and differences, neither memory nor traces")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args(arguments)
     args.repo = args.repo.resolve()
