@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any, Literal, Optional
 
 import pytest
 
 from turbo_hydra import About, CheckContext, CompatibilityResult
+from turbo_hydra.compatibility import before_import, replace_import
+from turbo_hydra.engine import plan
 from turbo_hydra.engine.errors import OptimizationConfigError, StrictStop
 from turbo_hydra.engine.evidence import EvidenceRecord
 
@@ -195,6 +197,97 @@ def test_a_blocked_group_blocks_its_dependents_and_nobody_else(two: Lab) -> None
     assert [two.status(name) for name in ("bad", "child", "grandchild", "alone")] == ["blocked"] * 3 + ["applied"]
 
 
+# Import groups that depend on another: what is blocked is not in force.
+
+
+@pytest.fixture
+def served(two: Lab) -> Iterator[Lab]:
+    two.write("base", "X = 1\n")
+    two.write("other", LIB.replace("original", "served"))
+    two.write(
+        "plain", "def f(x):\n    return x\n\n\ndef faster(x):\n    return x\n\n\ndef m(self):\n    return 'ours'\n"
+    )
+    yield two
+    if two.planned is not None:
+        two.planned.uninstall_imports()
+
+
+@pytest.mark.parametrize("why", ["nothing to serve", "imported before", "a conflict", "cannot be installed", "a cycle"])
+def test_an_import_group_whose_dependency_is_blocked_is_not_in_force(served: Lab, why: str) -> None:
+    first = replace_import(served.path("base"), served.path("other"))
+    if why == "nothing to serve":
+        first = replace_import(served.path("base"), served.path("nowhere"))
+    elif why == "a conflict":
+        served.group("rival", replace_import(served.path("base"), served.path("new")))
+    elif why == "cannot be installed":
+        first = replace_import(served.path("base"), source=served.path("new.nothing_there"))
+    served.group("first", first, **({"depends_on": ("third",)} if why == "a cycle" else {}))
+    served.group("second", replace_import(served.path("lib"), served.path("other")), depends_on=("first",))
+    served.group("third", served.replace("lib.f", "new.f"), depends_on=("second",))
+    served.write("user", "from . import base\nfrom .lib import C\n")
+    served.group("user", served.replace("user.C.m", "plain.m"))  # what is imported while the plan is made, too
+    served.record("user.C.m")
+    served.forget()
+    if why == "imported before":
+        served.load("base")
+    served.apply(evidence=dict(served.evidence), force=("*",))
+    assert [served.status(name) for name in ("first", "second", "third")] == ["blocked"] * 3
+    assert served.load("lib").f(1) == "original"
+    assert served.path("other") not in sys.modules
+
+
+def test_an_import_group_of_which_one_member_cannot_be_installed_serves_nothing(served: Lab) -> None:
+    broken = replace_import(served.path("base"), source=served.path("plain.nothing_there"))
+    served.group("it", replace_import(served.path("lib"), served.path("other")), broken)
+    served.group("user", served.replace("user.C.m", "plain.m"))
+    served.write("user", "from .lib import C\n")
+    made = served.apply(force=("user",))
+    assert made.plan.execution_order == ["lab.user"]
+    assert (served.status(), served.codes()) == ("blocked", ["import.failed"])
+    assert decisions(served) == {"it": ("block", ["import.failed"]), "user": ("apply", [])}
+    assert "nothing_there" in served.message()
+    assert served.load("lib").f(1) == "original"
+    assert served.path("other") not in sys.modules
+
+
+def test_an_interrupt_while_the_plan_is_made_leaves_no_import_group_in_force(served: Lab) -> None:
+    served.group("serving", replace_import(served.path("lib"), served.path("other")))
+    served.group("it", served.replace("ends.f", "plain.f"))
+    served.write("ends", "raise KeyboardInterrupt\n")
+    with pytest.raises(KeyboardInterrupt):
+        served.plan(evidence={})
+    assert served.load("lib").f(1) == "original"
+
+
+def test_an_import_group_cannot_depend_on_one_that_is_applied_after_it(served: Lab) -> None:
+    served.group("first", served.replace("plain.f", "plain.faster"))
+    served.group("second", replace_import(served.path("lib"), served.path("other")), depends_on=("first",))
+    served.apply(force=("*",))
+    assert (served.status("first"), served.status("second")) == ("applied", "blocked")
+    assert served.codes("second") == ["dependency.order"]
+    assert (
+        served.message("second") == "'lab.second' changes imports before 'lab.first' is applied; it cannot depend on it"
+    )
+    assert served.load("lib").f(1) == "original"
+
+
+def test_an_import_group_that_depends_on_an_import_group_is_in_force_with_it(served: Lab) -> None:
+    served.group("second", replace_import(served.path("lib"), served.path("other")), depends_on=("first",))
+    served.group("first", before_import(served.path("lib"), served.path("plain.f")))
+    served.apply()
+    assert (served.status("first"), served.status("second")) == ("applied", "applied")
+    assert served.load("lib").f(1) == "served"
+
+
+def test_an_import_group_that_may_not_be_compiled_is_not_in_force_beside_one_that_compiles(served: Lab) -> None:
+    plain = About(why="it is faster", compile=False)
+    served.group("it", replace_import(served.path("lib"), served.path("other")), about=plain)
+    served.group("compiling", served.replace("plain.f", "plain.faster"), about=About(why="it compiles", compiles=True))
+    served.apply()
+    assert (served.status(), reasons(served, "it")) == ("blocked", ["compile.pairing"])
+    assert served.load("lib").f(1) == "original"
+
+
 def test_groups_are_ordered_by_dependency_and_otherwise_as_declared(two: Lab) -> None:
     two.group("late", two.replace("lib.f", "new.f"), depends_on=("z",))
     two.group("b", two.replace("lib.g", "new.f"))
@@ -367,6 +460,38 @@ def test_a_wildcard_forces(two: Lab) -> None:
     assert two.decision() == "apply"
 
 
+def test_of_a_forced_group_only_what_needed_it_counts_as_forced(two: Lab) -> None:
+    two.group("it", two.replace("lib.f", "new.f"), two.replace("lib.g", "new.f"), two.replace("lib.h", "new.f"))
+    two.record()
+    del two.evidence[two.path("lib.g")]
+    two.plan(evidence=dict(two.evidence), force=("it",), dependencies={"packaging": "<1"})
+    assert decisions(two)["it"] == ("apply", ["forced:dependency.version", "forced:evidence.missing"])
+    assert two.planned is not None
+    members = two.planned.groups["lab.it"].members
+    assert [member.evidence for member in members] == ["source-v1", "forced", "source-v1"]
+
+
+def test_what_is_forced_and_what_cannot_be_are_both_told(two: Lab) -> None:
+    two.group("it", two.replace("lib.f", "new.f"), two.replace("lib.g", "new.narrow"))
+    two.plan(evidence={}, force=("it",))
+    decision, why = decisions(two)["it"]
+    assert (decision, sorted(set(why))) == ("block", ["forced:evidence.missing", "signature"])
+
+
+def test_a_plan_knows_what_was_loaded_before_it(two: Lab) -> None:
+    two.group("it", two.replace("lib.f", "new.f"))
+    two.record()
+    two.load("new")
+    two.forget()
+    two.write("first", "")
+    two.load("first")
+    before = frozenset(sys.modules)
+    made = two.plan()
+    assert made.loaded == before
+    assert two.path("lib") in sys.modules
+    assert two.path("lib") not in made.loaded
+
+
 # compatibility_check.
 
 
@@ -398,6 +523,18 @@ def test_a_check_is_asked_with_what_it_may_know(two: Lab) -> None:
     assert context.enabled == {"lab.it", "lab.other"}
     assert set(context.environment) >= {"python", "versions"}
     assert two.decision() == "apply"
+
+
+def test_what_a_check_says_is_told_with_the_group_and_its_place(two: Lab) -> None:
+    two.write("checks", CHECKS + "\n    def told(context):\n        return CompatibilityResult(True, 'it fits')\n")
+    group = two.group("it", two.replace("lib.f", "new.f"), compatibility_check="checks.told")
+    two.group("other", two.replace("lib.g", "new.f"), compatibility_check="checks.unfit")
+    two.plan()
+    for name, status, reason in (("it", "pass", "it fits"), ("other", "fail", "the card is too old")):
+        check = two.checks(name)["compatibility_check"]
+        assert (check.status, check.group, check.message) == (status, f"lab.{name}", reason)
+        assert (check.place and check.place.file) == group.place.file
+    assert (two.decision(), two.decision("other")) == ("apply", "block")
 
 
 @pytest.mark.parametrize(
@@ -620,6 +757,24 @@ def test_what_needs_a_group_that_may_not_be_compiled_is_blocked_with_it(two: Lab
     }
 
 
+@pytest.mark.parametrize("compiling", [0, 1, 2])
+def test_what_may_not_be_compiled_is_blocked_beside_what_compiles_and_nothing_else_is(two: Lab, compiling: int) -> None:
+    for number, name in enumerate(("lib.f", "lib.g")):
+        two.group(f"one{number}", two.replace(name, "new.f"), about=About(why="it", compiles=number < compiling))
+    two.group("untold", two.replace("lib.h", "new.f"))
+    two.write("more", LIB)
+    two.group("may", two.replace("more.f", "new.f"), about=About(why="it is faster"))
+    two.group("plain", two.replace("more.g", "new.f"), about=About(why="it is faster", compile=False))
+    two.plan(force=("*",))
+    blocked = ["plain"] if compiling else []
+    assert [name for name, (decision, _) in decisions(two).items() if decision != "apply"] == blocked
+    assert [name for name in ("one0", "one1", "untold", "may", "plain") if two.codes(name)] == blocked
+    if compiling:
+        assert (reasons(two, "plain"), two.codes("plain")) == (["compile.pairing"], ["compile.pairing"])
+        names = ", ".join(f"'lab.one{number}'" for number in range(compiling))
+        assert f"(its about says compile=False), which {names} uses" in two.message("plain")
+
+
 def test_a_group_that_compiles_and_needs_one_in_conflict_refuses_nobody(two: Lab) -> None:
     two.group("a", two.replace("lib.f", "new.f"))
     two.group("b", two.replace("lib.f", "new.again"))
@@ -745,6 +900,97 @@ def test_the_plan_as_data_is_plain(two: Lab) -> None:
         made.decision("lab.c")
 
 
+def test_the_plan_as_data_says_all_that_was_declared_and_decided(two: Lab) -> None:
+    about = About(why="because", compile=False)
+    one = two.group("a", two.wrap("lib.f", "new.wrapping"), options=Options, about=about)
+    other = two.group("b", two.replace("lib.nothing", "new.f"), two.replace("lib.g", "new.f"), depends_on=("a",))
+    made = two.plan(options={"lab.a": {"size": 2}}, dependencies={"packaging": ">=20"}).to_execution()
+    values = {"size": 2, "rate": 0.5, "mode": "fast", "name": None, "flags": (), "on": False, "extra": {}, "limit": 3}
+    members = [
+        [{"target": two.path("lib.f"), "kind": "wrap", "replacement": two.path("new.wrapping")}],
+        [
+            {"target": two.path(target), "kind": "replace", "replacement": two.path("new.f")}
+            for target in ("lib.nothing", "lib.g")
+        ],
+    ]
+    assert made.groups == [
+        {
+            "group": group.id,
+            "purpose": "optimization",
+            "catalog": "tests.engine.conftest",
+            "place": str(group.place),
+            "about": dataclasses.asdict(about) if group is one else None,
+            "depends_on": depends_on,
+            "options": options,
+            "decision": decision,
+            "reasons": why,
+            "members": changes,
+        }
+        for group, depends_on, options, decision, why, changes in (
+            (one, [], values, "apply", [], members[0]),
+            (other, ["lab.a"], {}, "block", ["target.missing"], members[1]),
+        )
+    ]
+    codes = [item["code"] for item in made.checks if item["group"] is None]
+    assert "dependency.version" in codes, "of the config"
+    assert [item["target"] for item in made.checks if item["code"] == "target.missing"] == [two.path("lib.nothing")]
+
+
+def test_what_is_told_of_a_plan_does_not_change_with_it(two: Lab) -> None:
+    two.group("it", two.replace("lib.f", "new.f"))
+    made = two.plan()
+    told = made.to_execution()
+    made.groups["lab.it"].block("later")
+    made.execution_order.clear()
+    assert (told.execution_order, told.groups[0]["decision"], told.groups[0]["reasons"]) == (["lab.it"], "apply", [])
+
+
+def test_a_group_is_blocked_for_each_reason_once(two: Lab) -> None:
+    two.group("it", two.replace("lib.nothing", "new.f"), two.replace("lib.neither", "new.f"))
+    item = two.plan().groups["lab.it"]
+    assert item.reasons == ["target.missing"]
+    item.block("one", "target.missing", "two")
+    assert item.reasons == ["target.missing", "one", "two"]
+
+
+# Comparing with the original.
+
+
+class Comparing:
+    """Notes for how many calls it is made."""
+
+    def __init__(self, calls: int) -> None:
+        self.calls = calls
+
+    def __call__(self, original: Any, replacement: Any) -> Any:
+        return replacement
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"calls": self.calls}
+
+
+@pytest.mark.parametrize("calls", [0, 3])
+@pytest.mark.parametrize("given", [False, True])
+def test_members_are_compared_where_it_is_asked_for_and_watching_and_imports_are_not(
+    two: Lab, calls: int, given: bool
+) -> None:
+    two.write("base", "X = 1\n")
+    two.write("watches", "def watch(original, options):\n    return lambda x: original(x)\n")
+    two.group("it", two.replace("lib.f", "new.f"), two.wrap("lib.g", "new.wrapping"))
+    two.group("watching", two.wrap("lib.h", "watches.watch", observer=True))
+    two.group("serving", replace_import(two.path("base"), two.path("watches")))
+    two.group("off", two.replace("lib.C.m", "new.m"))
+    groups = {f"lab.{name}": True for name in ("it", "serving")}
+    two.planned = plan.prepare(
+        two.registry, two.selection(groups=groups, shadow_calls=calls), Comparing if given else None
+    )
+    two.planned.uninstall_imports()
+    shadows = {id: [member.shadow for member in item.members] for id, item in two.planned.groups.items()}
+    told = [item.to_dict() if item else None for item in shadows.pop("lab.it")]
+    assert told == ([{"calls": 3}] * 2 if calls and given else [None] * 2)
+    assert shadows == {"lab.watching": [None], "lab.serving": [None], "lab.off": []}
+
+
 # The replacement's own evidence.
 
 
@@ -762,7 +1008,9 @@ def test_a_changed_replacement_is_a_warning_and_never_a_block(two: Lab) -> None:
     two.write("new", NEW + "\n    HELPER = 1\n")
     two.forget()
     two.apply(replacements={"lab.it": recorded})
-    assert two.checks()["replacement.changed"].status == "warning"
+    check = two.checks()["replacement.changed"]
+    assert (check.status, check.expected, check.group) == ("warning", recorded, "lab.it")
+    assert check.actual == replacement_hash(group)
     assert two.status() == "applied"
 
 

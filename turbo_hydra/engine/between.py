@@ -11,17 +11,27 @@ from turbo_hydra.engine.planned import Plan
 def decide(plan: Plan) -> None:
     """Block and skip groups that would be applied if they were alone, once each has been decided by itself."""
     _find_conflicts(plan)
-    _block_dependents(plan)
+    block_dependents(plan)
     _refuse_uncompilable(plan)
-    _block_dependents(plan)
+    block_dependents(plan)
     _cover(plan)
 
 
 def decide_under_imports(plan: Plan) -> None:
-    """Block groups that would change what an import group serves without depending on it, and that import group."""
+    """Block groups that would change what an import group serves without depending on it, and that import group.
+
+    An import group that depends on a group of another kind is blocked too: it would be in force before that one.
+    """
     members = [member for item in plan.chosen for member in item.members]
     plan.conflicts += conflicts.find_under_imports(members, _needed(plan))
     block_conflicting(plan)
+    for item in plan.chosen:
+        id, place = item.group.id, item.group.place
+        later = [other for other in item.group.depends_on if not plan.groups[other].group.is_import_group]
+        if item.group.is_import_group and later:
+            message = f"'{id}' changes imports before '{later[0]}' is applied; it cannot depend on it"
+            item.checks.append(Check("dependency.order", "fail", id, place=place, message=message))
+            item.block("dependency.order")
 
 
 def _find_conflicts(plan: Plan) -> None:
@@ -50,7 +60,8 @@ def _needed(plan: Plan) -> dict[str, frozenset[str]]:
     return needed
 
 
-def _block_dependents(plan: Plan) -> None:
+def block_dependents(plan: Plan) -> None:
+    """Block the groups that depend on one that is blocked."""
     for item in plan.groups.values():  # in dependency order, so that one pass carries a block through
         for needed in item.group.depends_on:
             if item.decision == "apply" and plan.groups[needed].decision == "block":

@@ -58,19 +58,11 @@ def prepare(registry: Registry, selection: Selection, shadow: ShadowFactory | No
         if groups[id].decision == "apply":
             groups[id].block("dependency.cycle")
     _make_members(plan, shadow)
-    between.decide_under_imports(plan)  # by name: nothing has been imported yet, so that nothing was served
-    config_failures = [check for check in plan.checks if check.status == "fail"]
-    reader = LiveReader()
-    for imports in (True, False):
-        # Import groups are in force before any other target is resolved.
-        for item in groups.values():
-            if item.decision == "apply" and item.group.is_import_group is imports:
-                _prepare_group(item, plan, reader, loaded)
-                _decide(item, selection, config_failures)
-        if imports:
-            _install_imports(plan)
-    early.look_back([member for item in plan.chosen for member in item.members], loaded)
-    between.decide(plan)
+    try:
+        _prepare_groups(plan)
+    except BaseException:
+        plan.uninstall_imports()
+        raise
     plan.execution_order = [item.group.id for item in plan.chosen]
     return plan
 
@@ -102,10 +94,28 @@ def _make_members(plan: Plan, shadow: ShadowFactory | None) -> None:
                 prepared.shadow = shadow(calls)
 
 
-def _prepare_group(item: PreparedGroup, plan: Plan, reader: LiveReader, loaded: frozenset[str]) -> None:
+def _prepare_groups(plan: Plan) -> None:
+    between.decide_under_imports(plan)  # by name: nothing has been imported yet, so that nothing was served
+    reader = LiveReader()
+    for imports in (True, False):
+        # Import groups are in force before any other target is resolved.
+        for item in plan.groups.values():
+            if item.decision == "apply" and item.group.is_import_group is imports:
+                _prepare_group(item, plan, reader)
+                _decide(item, plan)
+        if imports:
+            _install_imports(plan)
+    early.look_back([member for item in plan.chosen for member in item.members], plan.loaded)
+    between.decide(plan)
+    for item in plan.groups.values():
+        if item.decision != "apply":
+            item.uninstall_imports()  # in force until something between groups spoke against it
+
+
+def _prepare_group(item: PreparedGroup, plan: Plan, reader: LiveReader) -> None:
     group, selection = item.group, plan.selection
     for prepared in item.members:
-        prepared.prepare(selection, reader, loaded)
+        prepared.prepare(selection, reader, plan.loaded)
     if group.compatibility_check is not None:
         item.checks.append(_ask(group, item, plan))
     recorded = selection.replacements.get(group.id)
@@ -132,10 +142,10 @@ def _ask(group: Group, item: PreparedGroup, plan: Plan) -> Check:
     return Check("compatibility_check", status, group.id, place=group.place, message=result.reason)
 
 
-def _decide(item: PreparedGroup, selection: Selection, config_failures: list[Check]) -> None:
-    forced = selection.is_forced(item.group.id)
-    observer = item.group.is_observer
-    for check in [*([] if observer else config_failures), *item.all_checks]:
+def _decide(item: PreparedGroup, plan: Plan) -> None:
+    forced = plan.selection.is_forced(item.group.id)
+    of_config = [] if item.group.is_observer else plan.checks
+    for check in [*of_config, *item.all_checks]:
         if check.status != "fail":
             continue
         if forced and check.forceable:
@@ -152,6 +162,7 @@ def _install_imports(plan: Plan) -> None:
     plan.conflicts += conflicts.find_between_imports([member for item in items for member in item.members])
     between.block_conflicting(plan)
     for item in items:
+        between.block_dependents(plan)  # of one that could not be installed, too
         if item.decision != "apply":
             continue
         try:
@@ -161,5 +172,4 @@ def _install_imports(plan: Plan) -> None:
             message = f"{type(error).__name__}: {error}"
             item.checks.append(Check("import.failed", "fail", item.group.id, place=item.group.place, message=message))
             item.block("import.failed")
-            for member in item.import_members:
-                member.uninstall()
+            item.uninstall_imports()

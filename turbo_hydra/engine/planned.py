@@ -57,6 +57,11 @@ class PreparedGroup:
         """The members of an import group; none of another."""
         return [member for member in self.members if isinstance(member, PreparedImport)]
 
+    def uninstall_imports(self) -> None:
+        """Take the members of an import group back."""
+        for member in self.import_members:
+            member.uninstall()
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data."""
         about = self.group.about
@@ -117,8 +122,7 @@ class Plan:
     def uninstall_imports(self) -> None:
         """Take the import groups back, whose effect began when the plan was made."""
         for item in self.groups.values():
-            for member in item.import_members:
-                member.uninstall()
+            item.uninstall_imports()
 
     def to_execution(self) -> PreparedExecution:
         """The plan as plain data."""
