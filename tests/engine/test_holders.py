@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import types
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from turbo_hydra.engine import holders
+from turbo_hydra.engine import early, holders
+from turbo_hydra.engine.targets import Site
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -290,6 +292,95 @@ def test_equal_but_different_objects_are_no_holders(held: Lab) -> None:
     assert places(held) == ([], [])
 
 
+def test_each_holder_says_what_holds_the_original_and_how(lab: Lab) -> None:
+    lab.write(
+        "user",
+        """
+        import functools
+
+        def f(x):
+            return x
+
+        class Client:
+            def __init__(self):
+                self.f = f
+            def own(self):
+                return 1
+
+        class Meta(type):
+            pass
+
+        class Made(metaclass=Meta):
+            attribute = f
+            static, bound = staticmethod(f), classmethod(f)
+
+            class Inner:
+                attribute = f
+
+        Alias = Made.Inner
+        Foreign = type("Foreign", (), {"attribute": f, "__module__": "elsewhere"})
+        TABLE = {"key": f, 3: functools.partial(f), "none": None, "partial": functools.partial(len)}
+        LIST = [None, staticmethod(f), functools.partial(f, 1)]
+        NESTED = {"deep": [f]}
+        method = Client().own
+        partial = functools.partial(functools.partial(f, 1), 2)
+        unrelated = functools.partial(len)
+
+        def defaults(a, b=None, c=f, *, d=1, e=f):
+            return c(a)
+
+        def outer(inner, other):
+            empty = 0
+
+            def closed(x):
+                return inner(x), other, empty
+
+            del empty
+            return closed
+
+        closed, around = outer(f, 1), outer(1, f)
+
+        class Pointing:
+            pass
+
+        class Pointed:
+            attribute = f
+
+        Pointing.to = Pointed
+        """,
+    )
+    module = lab.load("user")
+    function, own = module.f, module.Client.own
+    wanted = {id(item): item for item in (function, own)}
+    found = [item for item in holders.find(wanted) if item.module == module.__name__]
+    expected = [
+        ("module", module, "f", "f"),
+        ("class", module.Client, "own", "Client.own"),
+        ("class", module.Made, "attribute", "Made.attribute"),
+        ("class", module.Made, "static", "Made.static"),
+        ("class", module.Made, "bound", "Made.bound"),
+        ("class", module.Made.Inner, "attribute", "Made.Inner.attribute"),
+        ("mapping", module.TABLE, "key", "TABLE['key']"),
+        ("mapping", module.TABLE, "3", "TABLE[3]"),
+        ("sequence", module.LIST, "1", "LIST[1]"),
+        ("sequence", module.LIST, "2", "LIST[2]"),
+        ("method", module, "method", "method"),
+        ("partial", module, "partial", "partial"),
+        ("default", module.defaults, "1", "defaults(default 1)"),
+        ("default", module.defaults, "e", "defaults(e=)"),
+        ("closure", module.closed, "inner", "closed(closure of inner)"),
+        ("closure", module.around, "other", "around(closure of other)"),
+        ("class", module.Pointed, "attribute", "Pointed.attribute"),
+    ]
+    assert [(item.kind, id(item.owner), item.name, item.place) for item in found] == [
+        (kind, id(owner), name, f"{module.__name__}.{place}") for kind, owner, name, place in expected
+    ]
+    originals = {"Client.own": own, "method": own}
+    assert all(
+        item.original is originals.get(place, function) for item, (*_, place) in zip(found, expected, strict=True)
+    )
+
+
 def test_nothing_to_find_looks_at_nothing() -> None:
     assert holders.find({}) == []
 
@@ -335,6 +426,7 @@ def test_a_holder_of_a_stacked_target_gets_all_the_wraps(lab: Lab) -> None:
     original = lib.f
     lab.apply()
     assert lib.f(1) == lib.g(1) == user.h(1) == ["two", "one", "original"]
+    assert [lab.member(name)["rebound"] for name in ("a", "b")] == [[lab.path("user.h")], []]
     assert (lab.status("a"), lab.status("b")) == ("applied", "applied")
     lab.engines[-1].undo()
     assert lib.f is lib.g is user.h is original
@@ -364,3 +456,363 @@ def test_replacing_a_name_for_a_builtin_leaves_the_builtin_alone(lab: Lab) -> No
     lab.apply(force=("it",))
     assert lab.load("lib").f([]) == -1
     assert len([]) == 0
+
+
+# Instances that were made before and have the name themselves.
+
+
+def own_attributes(*owners: type, name: str = "m") -> list[list[str]]:
+    """The classes of the instances that hold `name` themselves, by owner."""
+    sites = [Site(f"lib.{owner.__name__}.{name}", owner, name, None, True, "method") for owner in owners]
+    found = early.own_attributes(sites)
+    assert set(found) <= {site.key for site in sites}
+    return [[item.rsplit(" at ", 1)[0].rsplit(".", 1)[1] for item in found.get(site.key, [])] for site in sites]
+
+
+class Base:
+    pass
+
+
+class Child(Base):
+    pass
+
+
+class Unrelated:
+    pass
+
+
+class Slotted(Base):
+    __slots__ = ()
+
+
+class Closed:
+    __slots__ = ("m",)
+
+
+class Guarded(Base):
+    def __getattribute__(self, name: str) -> Any:
+        raise RuntimeError(f"woken: {name}")
+
+
+class Unhashable(type):
+    def __eq__(cls, other: object) -> bool:
+        return True
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Odd(metaclass=Unhashable):
+    pass
+
+
+def test_instances_that_have_the_name_themselves_are_found_by_class_and_by_name() -> None:
+    plain, base, child, unrelated, other = Base(), Base(), Child(), Unrelated(), Base()
+    base.m = child.m = unrelated.m = other.n = len  # type: ignore[attr-defined]
+    assert [sorted(item) for item in own_attributes(Base, Child, Unrelated)] == [
+        ["Base", "Child"],
+        ["Child"],
+        ["Unrelated"],
+    ]
+    assert own_attributes(Base, name="n") == [["Base"]]
+    assert own_attributes(Base, name="absent") == [[]]
+    assert vars(plain) == {}
+
+
+def test_an_instance_is_told_once_however_many_members_name_its_site() -> None:
+    instance = Unrelated()
+    instance.m = len  # type: ignore[attr-defined]
+    assert own_attributes(Unrelated, Unrelated, Unrelated) == [["Unrelated"]] * 3
+
+
+def test_instances_are_looked_at_without_their_doing_and_whatever_their_class_is() -> None:
+    guarded, slotted, closed, odd = Guarded(), Slotted(), Closed(), Odd()
+    object.__setattr__(guarded, "m", len)
+    slotted.m = closed.m = odd.m = len  # type: ignore[attr-defined]
+    assert sorted(own_attributes(Base)[0]) == ["Guarded", "Slotted"]
+    assert own_attributes(Closed, Odd) == [[], ["Odd"]], "what a slot holds cannot be told from the class's own"
+
+
+def test_a_function_of_a_module_is_held_by_no_instance() -> None:
+    module = types.ModuleType("made")
+    assert early.own_attributes([Site("made.f", module, "f", None, True, "function")]) == {}
+    assert early.own_attributes([]) == {}
+
+
+@pytest.fixture
+def networks(lab: Lab) -> Lab:
+    lab.write(
+        "lib",
+        "class Net:\n    def forward(self):\n        return 0\n    def other(self):\n        return 0\n\n"
+        "def made(count):\n    nets = [Net() for _ in range(count)]\n    for net in nets:\n"
+        "        net.forward = net.forward\n    return nets\n",
+    )
+    lab.write(
+        "new",
+        "def forward(self):\n    return 1\n\ndef watch(original, options):\n"
+        "    def watched(self):\n        return original(self)\n    return watched\n",
+    )
+    return lab
+
+
+@pytest.mark.parametrize("count", [0, 1, 5, 6, 23])
+def test_of_many_instances_five_are_named_and_all_are_counted(networks: Lab, count: int) -> None:
+    networks.group("it", networks.replace("lib.Net.forward", "new.forward"))
+    networks.group("other", networks.replace("lib.Net.other", "new.forward"))
+    networks.record()
+    nets = networks.load("lib").made(count)
+    networks.apply()
+    check = networks.checks().get("instances.own_attribute")
+    assert "instances.own_attribute" not in networks.checks("other")
+    assert (check is not None) is (count > 0)
+    if check is not None:
+        assert (check.status, check.actual) == ("warning", f"{count} instances")
+        said = "instances made before apply() keep a 'forward' of their own: "
+        more = f" and {count - 5} more" if count > 5 else ""
+        assert (check.message.startswith(said), check.message.endswith(more)) == (True, True)
+        named = check.message.removeprefix(said).removesuffix(more).split(", ")
+        assert len(named) == len(set(named)) == min(count, 5)
+        assert set(named) <= {f"{networks.path('lib.Net')} at {id(net):#x}" for net in nets}
+    assert networks.status() == "applied"
+
+
+def test_what_an_observer_watches_may_be_held_by_an_instance(networks: Lab) -> None:
+    networks.group("it", networks.wrap("lib.Net.forward", "new.watch", observer=True))
+    nets = networks.load("lib").made(1)
+    networks.apply(groups={})
+    assert networks.status() == "applied"
+    assert "instances.own_attribute" not in networks.checks()
+    assert nets[0].forward() == 0
+
+
+# Code that was compiled before; the compiler's own list stands in for it here, test_compile.py has the compiler's.
+
+
+@pytest.fixture
+def compilations(monkeypatch: pytest.MonkeyPatch) -> dict[types.CodeType, int]:
+    """How often each code was compiled, as far as a compiler would know."""
+    known: dict[types.CodeType, int] = {}
+    frames = types.ModuleType("torch._C._dynamo.eval_frame")
+    vars(frames)["_debug_get_cache_entry_list"] = lambda code: [None] * known.get(code, 0)
+    monkeypatch.setitem(sys.modules, frames.__name__, frames)
+    return known
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_compilations_are_those_of_the_innermost_definition(
+    compilations: dict[types.CodeType, int], count: int
+) -> None:
+    def m(x: int) -> int:
+        return x
+
+    @functools.wraps(m)
+    def around(x: int) -> int:
+        return m(x)
+
+    compilations[m.__code__] = count
+    wrapping: Any = classmethod
+    for raw in (m, around, staticmethod(m), wrapping(around)):
+        assert early.compiled_frames(Site("lib.C.m", Base, "m", raw, True, "method")) == count
+    other: Any
+    for other in (len, Base, functools.partial(len)):
+        assert early.compiled_frames(Site("lib.C.m", Base, "m", other, True, "method")) == 0
+
+
+@pytest.mark.parametrize("without", ["the compiler", "the list"])
+def test_without_a_compiler_nothing_was_compiled(
+    compilations: dict[types.CodeType, int], monkeypatch: pytest.MonkeyPatch, without: str
+) -> None:
+    def m(x: int) -> int:
+        return x
+
+    compilations[m.__code__] = 1
+    name = "torch._C._dynamo.eval_frame"
+    if without == "the list":
+        monkeypatch.delattr(sys.modules[name], "_debug_get_cache_entry_list")
+    else:
+        monkeypatch.delitem(sys.modules, name)
+    assert early.compiled_frames(Site("lib.C.m", Base, "m", m, True, "method")) == 0
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_what_was_compiled_before_is_told_with_its_count(
+    held: Lab, compilations: dict[types.CodeType, int], before: bool
+) -> None:
+    held.write("other", "def g(x, y=0):\n    return 'original'\n")
+    held.group("plain", held.replace("other.g", "new.f"))
+    held.group("watching", held.wrap("lib.f", "watches.watch", observer=True))
+    held.write("watches", "def watch(original, options):\n    return lambda x, y=0: original(x, y)\n")
+    held.record()
+    if before:
+        compilations[held.load("lib").f.__code__] = 3
+        held.load("other")
+    held.apply(groups={"lab.it": True, "lab.plain": True})
+    check = held.checks().get("compiled.before")
+    assert (check is not None) is before
+    if check is not None:
+        assert (check.status, check.actual) == ("warning", "3 compilations")
+        assert f"'{held.path('lib.f')}' was compiled before apply()" in check.message
+    assert not {"compiled.before"} & {*held.checks("plain"), *held.checks("watching")}
+
+
+# Following an original to what stands at its site.
+
+
+def test_a_second_look_lists_what_is_stale_once(held: Lab) -> None:
+    held.write("later", "from .lib import f as again\ndef g(x, y=0):\n    return 'original'\n")
+    held.write("user", "from .lib import f\nTABLE = [f]\n")
+    held.group("late", held.replace("later.g", "new.f", late=True))
+    held.record()
+    user = held.load("user")
+    held.apply()
+    assert places(held) == (["user.f"], ["user.TABLE[0]"])
+    later = held.load("later")
+    assert (held.status("late"), later.again(1), later.g(1), user.f(1)) == ("applied", "ours", "ours", "ours")
+    assert places(held) == (["user.f"], ["user.TABLE[0]"])
+    assert held.engines[-1].undo() == []
+    assert user.f is user.TABLE[0] is held.load("lib").f
+
+
+def test_a_wrapper_that_stands_at_the_site_itself_is_no_holder(lab: Lab) -> None:
+    lab.write(
+        "lib",
+        "def f(x):\n    return 'original'\nclass C:\n    @staticmethod\n    def s(x):\n        return 'original'\n",
+    )
+    lab.write(
+        "new", "def closing(original, options):\n    def wrapped(x):\n        return original(x)\n    return wrapped\n"
+    )
+    lab.group("it", lab.wrap("lib.f", "new.closing"))
+    lab.group("other", lab.wrap("lib.C.s", "new.closing"))
+    lib = lab.load("lib")
+    lab.apply(count_calls="off")
+    assert [lab.status(name) for name in ("it", "other")] == ["applied", "applied"]
+    assert lib.f.__closure__[0].cell_contents(1) == lib.C.s(1) == "original"
+    assert [lab.member(name)["stale_holders"] for name in ("it", "other")] == [[], []]
+
+
+@pytest.mark.parametrize("what", ["removed", "restored"])
+def test_what_somebody_else_has_taken_from_its_site_is_followed_no_more(held: Lab, what: str) -> None:
+    held.write("later", "from . import user\nkept = user.TABLE[0]\ndef g(x, y=0):\n    return 'original'\n")
+    held.write("user", "from .lib import f\nTABLE = [f]\n")
+    held.group("late", held.replace("later.g", "new.f", late=True))
+    held.record()
+    original = held.load("user").f
+    held.apply()
+    if what == "removed":
+        del held.load("lib").f
+    else:
+        held.load("lib").f = original
+    later = held.load("later")
+    assert (later.g(1), later.kept) == ("ours", original)
+    assert held.status("late") == "applied"
+    assert places(held)[0] == ["user.f"]
+    assert vars(held.load("lib")).get("f") is (None if what == "removed" else original)
+
+
+def test_only_what_is_applied_is_followed(held: Lab) -> None:
+    held.write("user", "from .lib import f\nfrom .blocked import g\nfrom .off import h\n")
+    for name, function in (("blocked", "g"), ("off", "h")):
+        held.write(name, f"def {function}(x, y=0):\n    return 'original'\n")
+    held.group("blocked", held.replace("blocked.g", "new.f"), held.replace("blocked.absent", "new.f"))
+    held.group("off", held.replace("off.h", "new.f"))
+    user = held.load("user")
+    held.apply(disable=("off",))
+    assert (user.f(1), user.g(1), user.h(1)) == ("ours", "original", "original")
+
+
+@pytest.mark.parametrize("rolled_back", [False, True])
+def test_a_group_that_was_rolled_back_is_not_followed(held: Lab, rolled_back: bool) -> None:
+    text = "class Sealed(dict):\n    def __setitem__(self, name, value):\n        raise RuntimeError('sealed')\n"
+    held.write(
+        "sealed", text + "def g(x, y=0):\n    return 'original'\nTABLE = Sealed(g=g)\ndef h(x, y=0):\n    return 0\n"
+    )
+    held.write("user", "from .sealed import h\n")
+    second = [held.replace("sealed.TABLE.g", "new.f")] if rolled_back else []
+    held.group("other", held.replace("sealed.h", "new.f"), *second)
+    user = held.load("user")
+    held.apply()
+    assert held.status("other") == ("rolled_back" if rolled_back else "applied")
+    assert user.h(1) == (0 if rolled_back else "ours")
+
+
+def test_the_function_of_a_static_method_is_followed_wherever_it_is_held(lab: Lab) -> None:
+    lab.write(
+        "lib",
+        "def s(x):\n    return 'original'\nclass C:\n    s = staticmethod(s)\nraw = vars(C)['s']\n"
+        "class Other:\n    raw = raw\n",
+    )
+    lab.write("new", "def s(x):\n    return 'ours'\n")
+    lab.write("user", "from .lib import s\n")
+    lab.group("it", lab.replace("lib.C.s", "new.s"))
+    lib, user = lab.load("lib"), lab.load("user")
+    lab.apply()
+    assert (lib.C.s(1), user.s(1), lib.s(1), lib.Other.raw(1)) == ("ours", "ours", "ours", "original")
+    rebound, stale = places(lab)
+    assert sorted(rebound) == ["lib.raw", "lib.s", "user.s"]
+    assert stale == ["lib.Other.raw"]
+    lab.engines[-1].undo()
+    assert user.s(1) == lib.s(1) == lib.C.s(1) == "original"
+
+
+@pytest.mark.parametrize("kind", ["staticmethod", "classmethod", "property", "functools.cached_property"])
+def test_a_name_for_a_descriptor_is_followed_by_a_descriptor_of_its_kind(lab: Lab, kind: str) -> None:
+    lab.write(
+        "lib",
+        f"import functools\nclass C:\n    @{kind}\n    def m(*self):\n        return 'original'\nraw = vars(C)['m']\n"
+        f"function = getattr(raw, 'fget', None) or getattr(raw, 'func', None) or raw.__func__\n",
+    )
+    lab.write("new", "def m(*self):\n    return 'ours'\n")
+    lab.group("it", lab.replace("lib.C.m", "new.m"))
+    lib = lab.load("lib")
+    before = dict(vars(lib))
+    lab.apply()
+    assert type(lib.raw) is type(before["raw"])
+    assert lib.raw is vars(lib.C)["m"] is not before["raw"]
+    assert (lib.function(lib.C()), type(lib.function)) == ("ours", types.FunctionType)
+    assert sorted(places(lab)[0]) == ["lib.function", "lib.raw"]
+    lab.engines[-1].undo()
+    assert (lib.raw, lib.function, vars(lib.C)["m"]) == (before["raw"], before["function"], before["raw"])
+
+
+@pytest.mark.parametrize(
+    ("module", "kept"), [("new", True), ("new.sub", True), ("new.sub2", False), ("newer", False), ("ne", False)]
+)
+def test_only_the_replacement_s_own_modules_keep_the_original(lab: Lab, module: str, kept: bool) -> None:
+    lab.write("lib", "def f(x):\n    return 'original'\n")
+    lab.write("new/", "")
+    lab.write("new.sub", "def f(x):\n    return 'ours'\n")
+    for name in ("new/", "new.sub", "new.sub2", "newer", "ne"):
+        dots = "." * (1 + name.count("."))
+        text = f"from {'..' if name.startswith('new/') else dots}lib import f as kept\n"
+        lab.write(name, text + ("def f(x):\n    return 'ours'\n" if name == "new.sub" else ""))
+    lab.group("it", lab.replace("lib.f", "new.sub.f"))
+    holder = lab.load(module)
+    lab.apply()
+    assert (lab.status(), holder.kept(1)) == ("applied", "original" if kept else "ours")
+
+
+def test_what_a_covered_group_would_change_is_followed_for_the_one_that_covers_it(held: Lab) -> None:
+    held.write("lib", "def f(x, y=0):\n    return 'original'\ndef g(x, y=0):\n    return 1\n")
+    held.write("user", "from .lib import f\nTABLE = [f]\n")
+    held.group("whole", held.replace("lib.f", "new.f"), held.replace("lib.g", "new.f"))
+    held.record()
+    user = held.load("user")
+    held.apply()
+    assert (held.status(), held.status("whole"), user.f(1)) == ("skipped", "applied", "ours")
+    told = [[len(held.member(name)[key]) for key in ("rebound", "stale_holders")] for name in ("it", "whole")]
+    assert told == [[0, 0], [1, 1]]
+
+
+def test_a_change_that_two_groups_share_is_followed_once(held: Lab) -> None:
+    held.write(
+        "lib", "def f(x, y=0):\n    return 'original'\ndef g(x, y=0):\n    return 1\ndef h(x, y=0):\n    return 1\n"
+    )
+    held.write("user", "from .lib import f\nTABLE = [f]\n")
+    for name, other in (("one", "lib.g"), ("two", "lib.h")):
+        held.group(name, held.replace("lib.f", "new.f"), held.replace(other, "new.f"))
+    held.record()
+    user = held.load("user")
+    held.apply(disable=("it",))
+    assert user.f(1) == "ours"
+    assert [held.member(name)["shared_with"] for name in ("one", "two")] == [None, "lab.one"]
+    told = [[len(held.member(name)[key]) for key in ("rebound", "stale_holders")] for name in ("one", "two")]
+    assert told == [[1, 1], [0, 0]]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What came before apply() and keeps the original: instances with an attribute of their own, compiled frames.
 
-Looked for only where a target's module was imported before the attempt; otherwise there can be none.
+Looked for only where a target's module was imported before the attempt; otherwise the script has made none.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from turbo_hydra.engine.evidence import unwrapped
@@ -38,7 +38,9 @@ def look_back(members: Sequence[PreparedMember], loaded: frozenset[str]) -> None
     for member, site in found:
         names, frames = own.get(site.key, []), compiled_frames(site)
         if names:
-            message = f"instances made before apply() keep a '{site.name}' of their own: {', '.join(names)}"
+            more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+            named = ", ".join(names[:_MAX_NAMED]) + more
+            message = f"instances made before apply() keep a '{site.name}' of their own: {named}"
             member.warn("instances.own_attribute", message, actual=f"{len(names)} instances")
         if frames:
             message = f"'{member.member.target}' was compiled before apply(); compiled code keeps the original"
@@ -47,23 +49,34 @@ def look_back(members: Sequence[PreparedMember], loaded: frozenset[str]) -> None
 
 def own_attributes(sites: Sequence[Site]) -> dict[tuple[int, str], list[str]]:
     """Instances that hold the target's name themselves, by the site's key; one pass over all objects."""
-    wanted: dict[type, list[Site]] = {}
+    # By the identity of a class: a metaclass may define what its classes are equal to, or that they have no hash.
+    wanted: dict[int, set[tuple[int, str]]] = {}
     for site in sites:
         if isinstance(site.owner, type):
-            wanted.setdefault(site.owner, []).append(site)
+            wanted.setdefault(id(site.owner), set()).add(site.key)
     found: dict[tuple[int, str], list[str]] = {}
     if not wanted:
         return found
-    interesting: dict[type, list[Site]] = {}
+    interesting: dict[int, list[tuple[int, str]]] = {}
     for value in gc.get_objects():
         kind = type(value)
-        if kind not in interesting:
-            bases = [cls for cls in wanted if cls in type.mro(kind)] if kind is not type else []
-            interesting[kind] = [site for cls in bases for site in wanted[cls]]
-        for site in interesting[kind]:
-            if site.name in getattr(value, "__dict__", ()):
-                found.setdefault(site.key, []).append(f"{kind.__module__}.{kind.__qualname__} at {id(value):#x}")
-    return {key: names[:_MAX_NAMED] for key, names in found.items()}
+        keys = interesting.get(id(kind))
+        if keys is None:
+            keys = [key for cls in type.mro(kind) for key in wanted.get(id(cls), ())]
+            interesting[id(kind)] = keys
+        for key in keys:
+            if key[1] in _own(value):
+                found.setdefault(key, []).append(f"{kind.__module__}.{kind.__qualname__} at {id(value):#x}")
+    return found
+
+
+def _own(value: object) -> Mapping[str, Any]:
+    """What an instance itself holds; looking runs no `__getattribute__` or `__getattr__` of its class."""
+    try:
+        own: Mapping[str, Any] = object.__getattribute__(value, "__dict__")
+    except AttributeError:  # of a class with slots
+        return {}
+    return own
 
 
 def compiled_frames(site: Site) -> int:

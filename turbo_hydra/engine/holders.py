@@ -91,7 +91,6 @@ class _Scan:
     """
 
     def __init__(self, originals: Mapping[int, Any]) -> None:
-        self.originals = originals
         self.wanted = frozenset(originals)
         self.found: list[Holder] = []
         self.seen: set[int] = set()

@@ -21,7 +21,7 @@ def rebind(outcomes: Iterable[Outcome]) -> None:
     found_for: dict[int, tuple[PreparedMember, Site, Transaction]] = {}
     for outcome in applied:
         for member in outcome.prepared.members:
-            if member.site is None or member.pending or member.shared_with is not None:
+            if member.site is None or member.shared_with is not None:
                 continue
             member.stale_holders.clear()
             for value in (member.site.raw, function_of(member.site.raw)):
@@ -49,7 +49,7 @@ def _rebind_one(member: PreparedMember, site: Site, transaction: Transaction, ho
         return
     held = Site(holder.place, holder.owner, holder.name, holder.original, True, "function")
     try:
-        transaction.write(held, function_of(current))
+        transaction.write(held, current if holder.original is site.raw else function_of(current))
     except Exception as error:
         member.stale_holders.append(f"{holder.place} ({type(error).__name__}: {error})")
     else:
