@@ -4,10 +4,17 @@
 from __future__ import annotations
 
 import functools
+import sys
+import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from turbo_hydra.engine.kinds import function_of
+from turbo_hydra.engine.lost import described, why_lost
+from turbo_hydra.engine.targets import ABSENT, resolve
+from turbo_hydra.engine.transaction import Write
 
 if TYPE_CHECKING:
     from tests.engine.conftest import Lab
@@ -117,6 +124,33 @@ def test_a_wrapper_that_somebody_puts_around_ours_loses_nothing(two: tuple[Lab, 
     assert entry(lab, "function")["status"] == "applied"
 
 
+@pytest.mark.parametrize("kind", [staticmethod, classmethod, property, functools.cached_property])
+@pytest.mark.parametrize("wrapped", [True, False])
+def test_a_wrapper_around_ours_of_any_kind_loses_nothing(lab: Lab, kind: Any, wrapped: bool) -> None:
+    lab.write(
+        "lib",
+        "import functools\nclass C:\n"
+        f"    @{'functools.' * (kind is functools.cached_property)}{kind.__name__}\n"
+        "    def m(*self):\n        return 'original'\n",
+    )
+    lab.write("new", "def m(*self):\n    return 'ours'\n")
+    lab.group("it", lab.replace("lib.C.m", "new.m"))
+    lab.apply()
+    owner = lab.load("lib").C
+    assert (lab.status(), entry(lab, "it")["status"]) == ("applied", "applied")
+    ours = function_of(vars(owner)["m"])
+
+    def around(*self: Any) -> Any:
+        return ours(*self)
+
+    owner.m = kind(around if wrapped else lambda *self: None)
+    if kind is functools.cached_property:
+        owner.m.__set_name__(owner, "m")
+    found = owner().m
+    assert (found() if callable(found) else found) == ("ours" if wrapped else None)
+    assert entry(lab, "it")["status"] == ("applied" if wrapped else "failed")
+
+
 def test_groups_that_lie_on_one_another_are_not_lost(make_lab: Callable[[], Lab]) -> None:
     lab = make_lab()
     lab.write("lib", "def f(x):\n    return x\n")
@@ -134,3 +168,158 @@ def test_what_was_taken_back_is_not_lost(two: tuple[Lab, Lab]) -> None:
     engine = lab.apply()
     engine.undo()
     assert (entry(lab, "function")["status"], entry(lab, "function")["error"]) == ("rolled_back", "")
+
+
+# Sites and what has become of them, without an apply.
+
+MODULE = """
+    import functools
+
+    def f(x):
+        return x
+
+    def other(x):
+        return x
+
+    nameless = functools.partial(f, 1)
+
+    class Norm:
+        def run(self):
+            return 1
+
+        class Inner:
+            def run(self):
+                return 1
+
+    class Changed:
+        def run(self):
+            return 2
+
+    class Child(Norm):
+        pass
+
+    class Holding:
+        inner = staticmethod(Norm)
+
+    TABLE = {"f": f}
+    norm = Norm()
+    norm.f = f
+"""
+
+
+@pytest.fixture
+def lib(lab: Lab) -> Any:
+    lab.write("lib", MODULE)
+    return lab.load("lib")
+
+
+def ours(x: int) -> int:
+    return x
+
+
+@pytest.mark.parametrize(
+    "dotted",
+    ["f", "Norm.run", "Norm.Inner.run", "Child.run", "Holding.inner.run", "TABLE.f", "norm.f", "Child.Inner.run"],
+)
+@pytest.mark.parametrize("what", ["nothing", "taken", "wrapped", "exchanged for a class", "removed"])
+def test_what_was_written_is_lost_where_its_name_leads_elsewhere(lib: Any, dotted: str, what: str) -> None:
+    site = resolve(f"{lib.__name__}.{dotted}")
+    write = Write(site, site.raw, ours)
+    site.write(ours)
+
+    @functools.wraps(ours)
+    def around(x: int) -> int:
+        return ours(x)
+
+    value: Any = {"taken": lib.other, "wrapped": around, "exchanged for a class": lib.Changed, "removed": ABSENT}
+    if what != "nothing":
+        site.write(value[what])
+    place = f"({lib.__file__}:"
+    expected = {
+        "taken": f"'{site.path}' was written, and '{lib.__name__}.other' {place}7) has been put in its place since",
+        "exchanged for a class": f"'{site.path}' was written, and class '{lib.__name__}.Changed' {place}20) "
+        "has been put in its place since",
+        "removed": f"'{site.path}' was written, and has been removed since",
+    }
+    assert why_lost(write) == expected.get(what, "")
+
+
+@pytest.mark.parametrize(
+    ("dotted", "holder", "name"),
+    [
+        ("Norm.run", "", "Norm"),
+        ("Norm.Inner.run", "", "Norm"),
+        ("Norm.Inner.run", "Norm", "Inner"),
+        ("Child.run", "", "Child"),
+        ("Child.Inner.run", "Norm", "Inner"),
+        ("Holding.inner.run", "Holding", "inner"),
+        ("TABLE.f", "", "TABLE"),
+        ("norm.f", "", "norm"),
+    ],
+)
+def test_what_was_written_is_lost_with_its_owner(lib: Any, dotted: str, holder: str, name: str) -> None:
+    site = resolve(f"{lib.__name__}.{dotted}")
+    site.write(ours)
+    write = Write(site, site.raw, ours)
+    assert why_lost(write) == ""
+    owner = getattr(lib, holder) if holder else lib
+    replaced: Any = {"TABLE": {"f": lib.other}, "norm": lib.Changed()}.get(name, lib.Changed)
+    setattr(owner, name, replaced)
+    if dotted.startswith("Norm.Inner") and not holder:
+        # What the path leads to cannot be seen: there is no class of that name any more, and ours is as it was.
+        assert why_lost(write) == ""
+    else:
+        assert why_lost(write).startswith(f"'{site.path}' was written, and ")
+        assert why_lost(write).endswith(" has been put in its owner's place since")
+
+
+def test_an_owner_whose_module_is_gone_is_not_lost(lab: Lab, lib: Any) -> None:
+    write = Write(resolve(lab.path("lib.Norm.run")), None, ours)
+    write.site.write(ours)
+    lab.forget()
+    assert why_lost(write) == ""
+    write.site.write(lib.other)
+    assert why_lost(write).endswith("has been put in its place since")
+
+
+@pytest.mark.parametrize("module", ["top_module_of_a_test", "__main__"])
+def test_an_owner_in_a_module_without_a_package_is_followed_too(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    holder = types.ModuleType(module)
+    monkeypatch.setitem(sys.modules, module, holder)
+    norm, other = (type("Norm", (), {"run": lambda self: 1, "__module__": module}) for _ in range(2))
+    vars(holder)["Norm"] = norm
+    site = resolve(f"{module}.Norm.run")
+    site.write(ours)
+    write = Write(site, site.raw, ours)
+    assert why_lost(write) == ""
+    vars(holder)["Norm"] = other
+    assert why_lost(write).endswith("has been put in its owner's place since")
+
+
+def test_a_function_that_is_called_as_its_module_is_is_not_taken_for_it(lab: Lab) -> None:
+    lab.write("pkg/", "from .f import f\n")
+    lab.write("pkg.f", "def f(x):\n    return x\n")
+    package = lab.load("pkg")
+    site = resolve(lab.path("pkg.f"))
+    write = Write(site, site.raw, ours)
+    site.write(ours)
+    assert (site.owner, why_lost(write)) == (package, "")
+
+
+def test_objects_in_words(lib: Any) -> None:
+    site = resolve(f"{lib.__name__}.f")
+
+    class Nameless:
+        def __repr__(self) -> str:
+            return "<nameless>"
+
+        def __call__(self) -> None:
+            pass
+
+    assert described(lib.f, site) == f"'{lib.__name__}.f' ({lib.__file__}:4)"
+    assert described(staticmethod(lib.f), site) == f"'{lib.__name__}.f' ({lib.__file__}:4)"
+    assert described(len, site) == "'builtins.len'"
+    assert described(Nameless(), site).startswith("<nameless>")
+    homeless = types.FunctionType(lib.f.__code__, {}, "homeless")
+    homeless.__module__ = None  # type: ignore[assignment]
+    assert described(homeless, site).startswith("'None.")

@@ -43,9 +43,7 @@ def described(value: Any, site: Site) -> str:
 
 
 def _leads_to(value: Any, ours: Any, name: str) -> bool:
-    if isinstance(value, type) or value is ABSENT:
-        return False
-    inner, wrappers = unwrapped(value, name)
+    inner, wrappers = unwrapped(function_of(value), name)
     wanted = function_of(ours)
     return any(item is wanted for item in (*wrappers, inner))
 
@@ -60,8 +58,6 @@ def _owner_now(site: Site) -> Any:
         for part in parts[count:-1]:
             holders = type.mro(owner) if isinstance(owner, type) else (owner,)
             owner = next((space[part] for item in holders if part in (space := own_namespace(item))), ABSENT)
-            if owner is ABSENT:
-                return ABSENT
-            owner = function_of(owner) if isinstance(owner, (staticmethod, classmethod)) else owner
+            owner = function_of(owner)
         return owner
     return ABSENT
