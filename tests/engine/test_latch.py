@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import subprocess
 import sys
 import threading
+import types
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -172,3 +175,43 @@ def test_a_latch_that_was_made_before_torch_was_loaded_follows_its_optimizers() 
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.stdout, done.returncode) == ("3\n", 0), done.stderr
+
+
+def test_a_change_that_has_taken_effect_is_done_with() -> None:
+    latch = Latch("gone", 1)
+    gone = weakref.ref(latch)
+    latch.set(2)
+    end_step()
+    assert latch.value == 2
+    del latch
+    gc.collect()
+    assert gone() is None
+
+
+class _Optimizers(types.ModuleType):
+    """What torch's module of optimizers has of it, with its hooks in sight."""
+
+    def __init__(self) -> None:
+        super().__init__("torch.optim.optimizer")
+        self.hooks: list[Any] = []
+
+    def register_optimizer_step_post_hook(self, hook: Any) -> None:
+        self.hooks.append(hook)
+
+
+def test_optimizers_are_hooked_once_and_as_soon_as_there_are_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, optimizers = sys.modules["turbo_hydra.engine.latch"], _Optimizers()
+    monkeypatch.setattr(vars(module)["_Steps"], "watching", False)
+    monkeypatch.delitem(sys.modules, "torch.optim.optimizer")
+    first = Latch("first", 1)
+    first.set(2)
+    end_step()
+    monkeypatch.setitem(sys.modules, "torch.optim.optimizer", optimizers)
+    assert (first.value, optimizers.hooks) == (2, [])
+    first.set(3)
+    Latch("second", 1).set(2)
+    first.set(4)
+    (hook,) = optimizers.hooks
+    assert first.value == 2
+    hook(None, (), {})
+    assert first.value == 4

@@ -74,3 +74,68 @@ def test_a_decorator_that_is_an_object_is_refused_by_name() -> None:
 def test_another_groups_replacement_is_not_looked_through() -> None:
     first = dispatcher(doubling(plain), lambda x: f"first {x}", hits=Hits(), label="a.b c.d")
     assert redecorated(first, other)(3) == "new 3, was first 3"
+
+
+def test_another_groups_replacement_below_a_decorator_is_the_definition() -> None:
+    first = dispatcher(doubling(plain), lambda x: f"first {x}", hits=Hits(), label="a.b c.d")
+    second = dispatcher(doubling(first), lambda x: f"second {first(x)}", hits=Hits(), label="a.e c.d")
+    assert redecorated(named("a")(doubling(first)), other)(3) == "a(new 6, was first 6)!"
+    assert redecorated(doubling(second), other)(3) == "new 6, was second first 6"
+
+
+def keeping(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A decorator that uses every part of a function: defaults, a second cell for it, one of its own, an empty one."""
+    same, mark = function, "+"
+    if mark != "+":
+        missing = 0
+
+    def wrapper(x: int, times: int = 3, *, end: str = "!") -> str:
+        if times < 0:
+            return str(missing)
+        return "/".join([function(x)] * times) + mark + str(same(x)) + end
+
+    wrapper.__name__, wrapper.__qualname__ = function.__name__, "Outer.plain"
+    wrapper.__module__, wrapper.__doc__ = "somewhere", "Decorated."
+    wrapper.__wrapped__ = function  # type: ignore[attr-defined]
+    return wrapper
+
+
+def test_a_layer_that_is_put_on_anew_is_all_that_it_was() -> None:
+    original = keeping(plain)
+    made = redecorated(original, other)
+    new = "new {0}, was plain {0}"
+    assert made(1) == "/".join([new.format(1)] * 3) + "+" + new.format(1) + "!"
+    assert made(2, 1, end="?") == f"{new.format(2)}+{new.format(2)}?"
+    for name in ("__name__", "__qualname__", "__module__", "__doc__", "__defaults__", "__kwdefaults__", "__globals__"):
+        assert getattr(made, name) == getattr(original, name)
+    with pytest.raises(NameError):
+        made(1, -1)
+    assert original(1, 1) == "plain 1+plain 1!"
+
+
+class Calling:
+    """A decorator that is an object, and has no name."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.__wrapped__ = function
+
+    def __call__(self, x: int) -> Any:
+        return self.__wrapped__(x)
+
+
+def by_default(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def wrapper(x: int, function: Callable[..., Any] = function) -> Any:
+        return function(x)
+
+    return wrapper
+
+
+@pytest.mark.parametrize(
+    ("original", "name"),
+    [(Calling(plain), "Calling"), (by_default(plain), "plain"), (doubling(Calling(plain)), "Calling")],
+    ids=["object", "default", "below another"],
+)
+def test_a_decorator_that_holds_the_definition_elsewhere_is_refused_by_name(original: Any, name: str) -> None:
+    with pytest.raises(ValueError, match=f"the decorator '{name}' does not hold what it decorates in its closure"):
+        redecorated(original, other)
