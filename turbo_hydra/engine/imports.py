@@ -71,11 +71,10 @@ class Finder(MetaPathFinder):
 
     def remove(self, rule: Rule) -> None:
         """Take `rule` away; a module that it served stays imported."""
-        rules = self.rules.get(rule.name, [])
-        if rule in rules:
-            rules.remove(rule)
+        rules = self.rules[rule.name]
+        rules.remove(rule)
         if not rules:
-            self.rules.pop(rule.name, None)
+            del self.rules[rule.name]
         if not self.rules and self in sys.meta_path:
             sys.meta_path.remove(self)
 
@@ -88,20 +87,19 @@ class Finder(MetaPathFinder):
             return None
         self._searching.add(fullname)
         try:
-            original = original_spec(fullname, path, self)
+            original = original_spec(fullname, path)
         finally:
             self._searching.discard(fullname)
         return _spec(fullname, original, rules)
 
 
-def original_spec(fullname: str, path: Sequence[str] | None, leave_out: MetaPathFinder) -> ModuleSpec | None:
-    """The spec that the other finders give; None where the module is absent."""
-    for finder in list(sys.meta_path):
-        if finder is leave_out or not hasattr(finder, "find_spec"):
-            continue
-        spec = finder.find_spec(fullname, path)
-        if spec is not None:
-            return spec
+def original_spec(fullname: str, path: Sequence[str] | None) -> ModuleSpec | None:
+    """The spec that all finders give; None where the module is absent."""
+    for other in list(sys.meta_path):
+        if hasattr(other, "find_spec"):  # those of before Python 3.4 have none
+            spec = other.find_spec(fullname, path)
+            if spec is not None:
+                return spec
     return None
 
 
@@ -111,10 +109,9 @@ def _spec(fullname: str, original: ModuleSpec | None, rules: list[Rule]) -> Modu
     loader: Loader
     if made:
         loader = _ServingLoader(made[-1], original)
-        is_package = original is not None and original.submodule_search_locations is not None
-        spec = ModuleSpec(fullname, loader, origin=loader.file, is_package=is_package)
-        if is_package and original is not None:
-            spec.submodule_search_locations = original.submodule_search_locations
+        spec = ModuleSpec(fullname, loader, origin=loader.file)
+        if original is not None:
+            spec.submodule_search_locations = original.submodule_search_locations  # a package stays one
     elif original is None or any(rule.over for rule in stubs):
         if not stubs:
             return None
