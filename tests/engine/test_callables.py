@@ -48,6 +48,11 @@ NEW = """
     def partial(*args, **kwargs):
         return ("ours", *args)
 
+    def of_three(*args, **kwargs):
+        return ("ours", *args[1:])
+
+    other = functools.partial(of_three, 7, y=3)
+
     faster = lib.Kernel("ours")
 
     class Tuned(lib.Kernel):
@@ -77,14 +82,20 @@ def callables(lab: Lab) -> Lab:
 
 
 @pytest.mark.parametrize("counting", ["auto", "off"])
-def test_a_partial_keeps_its_parts(callables: Lab, counting: Any) -> None:
-    callables.group("it", callables.replace("lib.f", "new.partial"))
+@pytest.mark.parametrize("replacement", ["new.partial", "new.other"])
+def test_a_partial_keeps_its_parts(callables: Lab, replacement: str, counting: Any) -> None:
+    callables.group("it", callables.replace("lib.f", replacement))
     callables.record()
-    lib = callables.load("lib")
+    lib, new = callables.load("lib"), callables.load("new")
     made = callables.apply(count_calls=counting)
     assert lib.f(5) == ("ours", 5)
-    assert (lib.f.func, lib.f.args, lib.f.keywords) == (lib.base, (1,), {"y": 2})
-    assert lib.f.note.startswith("a partial")
+    # Those of the replacement where it is a partial too, and of the original where a function takes its place.
+    parts = (new.of_three, (7,), {"y": 3}) if replacement == "new.other" else (lib.base, (1,), {"y": 2})
+    assert (lib.f.func, lib.f.args, lib.f.keywords) == parts
+    if counting == "auto" or replacement == "new.partial":
+        assert lib.f.note.startswith("a partial")
+    else:
+        assert lib.f is new.other, "where nothing is counted, it stands there itself"
     assert "target.attributes" not in callables.checks()
     made.undo()
     assert type(lib.f).__name__ == "partial"

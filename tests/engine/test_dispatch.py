@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import itertools
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -49,14 +50,18 @@ HEADS = [
     "def f(x=D, /, y=D, *args, z=D, **kwargs)",
     "def f(*args, **kwargs)",
     "def f(self, *, z=D)",
-    "def f(_chosen, _replacement=1)",
-    "def f(_original, _condition, _label)",
-    "def f(_default_0=1, _default_1=2, x=3)",
+    "def f(*, x=D, z)",
+    "def f(x, *args, y=D, z=D)",
+    "def f(x, y=D, /)",
+    "def f(x, y, /, z=D)",
     "def f(f, names=D, original=D)",
-    "def _condition(x)",
-    "def _replacement(x)",
-    "def _require_bool(x, _chosen=2)",
-    "def _default_0(x=1)",
+    "def dispatch(dispatch, x=2)",
+    # The names that the generated function has for its own, at the first and the second choice of their beginning.
+    "def f(_turbo_chosen, _turbo_replacement=1)",
+    "def f(_turbo_original, _turbo_condition=D, *, _turbo_label=D)",
+    "def f(_turbo_took, __turbo_left=1, _turbo_left=2)",
+    "def f(x=D, *_turbo_require_bool, _turbo_y=D)",
+    "def _turbo_replacement(x)",
 ]
 CALLS: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
     ((), {}),
@@ -67,7 +72,7 @@ CALLS: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
     ((), {"x": 1}),
     ((1, 2, 3, 4), {"z": 5, "more": 6}),
     ((1, 2, 3), {}),
-    ((), {"_chosen": 1, "_replacement": 2}),
+    ((), {"_turbo_chosen": 1, "_turbo_replacement": 2}),
 ]
 
 
@@ -133,14 +138,67 @@ def test_a_default_is_the_very_object_of_the_original() -> None:
     assert function() is default
 
 
-def test_a_replacement_that_takes_anything_gets_exactly_what_the_caller_gave() -> None:
-    def original(x: Any, y: Any = 1, *, z: Any = 2) -> Any: ...
+def two_defaults(x: Any, y: Any = 1, *, z: Any = 2) -> Any: ...
 
-    function, _ = make(original, lambda *args, **kwargs: (args, kwargs))
-    assert function(1) == ((1,), {})
-    assert function(1, z=2) == ((1,), {"z": 2})
-    assert function(x=1, y=1) == ((), {"x": 1, "y": 1})
-    assert inspect.signature(function) == inspect.signature(original)
+
+class Anything:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return args, kwargs
+
+    def method(self, *args: Any, **kwargs: Any) -> Any:
+        return args, kwargs
+
+
+ANYTHING: dict[str, Function] = {
+    "function": lambda *args, **kwargs: (args, kwargs),
+    "wrapper": functools.wraps(two_defaults)(lambda *args, **kwargs: (args, kwargs)),
+    "method": Anything().method,
+    "object": Anything(),
+    "partial": functools.partial(Anything().method),
+    "without a signature": functools.partial(type("Unread", (Anything,), {"__signature__": "none"})()),
+}
+GIVEN: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+    ((1,), {}),
+    ((1,), {"z": 2}),
+    ((), {"x": 1, "y": 1}),
+    ((1, 1), {"z": 2}),
+]
+
+
+@pytest.mark.parametrize("kind", ANYTHING)
+def test_a_replacement_that_takes_anything_gets_exactly_what_the_caller_gave(kind: str) -> None:
+    function, _ = make(two_defaults, ANYTHING[kind])
+    for args, kwargs in GIVEN:
+        assert function(*args, **kwargs) == (args, kwargs)
+    assert inspect.signature(function) == inspect.signature(two_defaults)
+
+
+@pytest.mark.parametrize("kind", ANYTHING)
+@pytest.mark.parametrize("answer", [True, False])
+def test_a_condition_that_takes_anything_gets_exactly_what_the_caller_gave(kind: str, answer: bool) -> None:
+    asked: list[Any] = []
+
+    def condition(*args: Any, **kwargs: Any) -> bool:
+        asked.append(ANYTHING[kind](*args, **kwargs))
+        return answer
+
+    function, hits = make(two_defaults, two_defaults, condition)
+    for args, kwargs in GIVEN:
+        function(*args, **kwargs)
+    assert asked == GIVEN
+    assert counts(hits) == ((len(GIVEN), 0) if answer else (0, len(GIVEN)))
+
+
+def test_a_parameter_whose_name_is_a_keyword_is_passed_on() -> None:
+    class Original:
+        __signature__ = inspect.Signature([inspect.Parameter("lambda", inspect.Parameter.POSITIONAL_ONLY)])
+
+        def __call__(self, value: Any) -> Any:
+            return value
+
+    function, hits = make(Original(), lambda value: ("ours", value))
+    assert function(3) == ("ours", 3)
+    assert counts(hits) == (1, 0)
 
 
 def test_a_signature_that_lies_about_its_function_does_not_narrow_what_may_be_called() -> None:
@@ -166,6 +224,34 @@ def test_without_counting_and_condition_the_replacement_itself_is_installed() ->
         return x
 
     assert dispatcher(lambda x: x, replacement, hits=None) is replacement
+
+
+@pytest.mark.parametrize("hits", [Hits(), None], ids=["counting", "not counting"])
+def test_what_may_not_be_compiled_is_never_installed_itself(hits: Hits | None) -> None:
+    def replacement(x: Any) -> Any:
+        return ("ours", x)
+
+    function = dispatcher(lambda x: x, replacement, hits=hits, may_compile=False)
+    assert function is not replacement
+    assert function(1) == ("ours", 1)
+
+
+@pytest.mark.parametrize("may_compile", [True, False])
+def test_what_is_given_to_be_called_where_nothing_compiles_is_called(may_compile: bool) -> None:
+    def eager(x: Any) -> Any:
+        return ("eager", x)
+
+    hits = Hits()
+    function = dispatcher(
+        lambda x: "original",
+        lambda x: "ours",
+        hits=hits,
+        condition=lambda x: x > 0,
+        eager=eager,
+        may_compile=may_compile,
+    )
+    assert [function(1), function(0)] == [("eager", 1), "original"]
+    assert counts(hits) == (1, 1)
 
 
 def test_without_counting_a_condition_still_chooses() -> None:
@@ -220,7 +306,8 @@ def test_an_exception_propagates_and_nothing_else_is_run(who: str) -> None:
     assert ran == expected
     # A call that raised is a call all the same.
     assert counts(hits) == {"condition": (0, 0), "ours": (1, 0), "original": (0, 1)}[who]
-    assert any("a.x lib.f" in entry.path.__str__() for entry in caught.traceback), "the traceback names the member"
+    (ours,) = [entry for entry in caught.traceback if "a.x lib.f" in str(entry.path)]
+    assert ours.name == "run", "the traceback names the member, and the function by the original's name"
 
 
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, SystemExit, StopIteration, GeneratorExit])
@@ -485,8 +572,9 @@ def test_the_methods_of_a_cache_are_carried_over() -> None:
     def original(x: Any) -> Any:
         return x
 
-    for hits in (Hits(), None):
-        function: Any = dispatcher(original, lambda x: x, hits=hits)
+    replacements: tuple[Function, ...] = (lambda x: x, functools.partial(lambda y, x: x, 1))
+    for hits, replacement in itertools.product((Hits(), None), replacements):
+        function: Any = dispatcher(original, replacement, hits=hits)
         function(1)
         assert function.cache_parameters()["maxsize"] == 3
         function.cache_clear()

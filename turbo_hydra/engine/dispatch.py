@@ -60,7 +60,8 @@ def dispatcher(
         is nothing to choose and nothing to count.
     """
     carried = _caches(original, replacement) or _parts(original, replacement)
-    if hits is None and condition is None and not carried and may_compile:
+    has_its_own = isinstance(original, functools.partial) and isinstance(replacement, functools.partial)
+    if hits is None and condition is None and may_compile and (has_its_own or not carried):
         return replacement
     receivers = [replacement] if condition is None else [replacement, condition, original]
     signature = _parameters(original, receivers)
@@ -90,8 +91,7 @@ def _parameters(original: Callable[..., Any], receivers: list[Any]) -> Signature
     signature = accepted_by(original)
     if signature is None or any(_tells_given_from_default(item) for item in receivers):
         return _GENERIC
-    usable = all(name.isidentifier() and not keyword.iskeyword(name) for name in signature.parameters)
-    return signature if usable else _GENERIC
+    return _GENERIC if any(map(keyword.iskeyword, signature.parameters)) else signature
 
 
 def _prefix(taken: set[str]) -> str:
@@ -177,7 +177,7 @@ def _call(signature: Signature) -> str:
 
 
 def _dress(function: types.FunctionType, original: Any) -> None:
-    for attribute in ("__module__", "__name__", "__qualname__", "__doc__"):
+    for attribute in ("__module__", "__qualname__", "__doc__"):
         value = getattr(original, attribute, None)
         if value is not None:
             setattr(function, attribute, value)
@@ -209,10 +209,12 @@ def _caches(original: Any, replacement: Any) -> dict[str, Any]:
 
 
 def _parts(original: Any, replacement: Any) -> dict[str, Any]:
-    """What callers may ask of a `functools.partial`, where the replacement is none."""
-    if not isinstance(original, functools.partial) or isinstance(replacement, functools.partial):
+    """What callers may ask of a `functools.partial`; it is that of the replacement where that is one too."""
+    if not isinstance(original, functools.partial):
         return {}
-    return {"func": original.func, "args": original.args, "keywords": original.keywords, **vars(original)}
+    newer = replacement if isinstance(replacement, functools.partial) else original
+    parts = {"func": newer.func, "args": newer.args, "keywords": newer.keywords}
+    return {**parts, **vars(original), **vars(newer)}
 
 
 def _require_bool(label: str, value: object) -> NoReturn:
