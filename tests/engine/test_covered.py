@@ -215,16 +215,63 @@ def test_a_covered_group_is_applied_where_the_covering_one_is_rolled_back(two: L
     assert lib.f(1) == "original"
 
 
-def test_a_late_target_is_taken_over_too(two: Lab) -> None:
+@pytest.mark.parametrize("part", ["before the whole", "after it"])
+def test_a_late_target_is_taken_over_too(two: Lab, part: str) -> None:
     two.write("later", "def f(x):\n    return 'original'\ndef g(x):\n    return 'changed since'\n")
-    two.group("first", two.replace("later.f", "new.f", late=True), two.replace("later.g", "new.f", late=True))
+    whole = (two.replace("later.f", "new.f", late=True), two.replace("later.g", "new.f", late=True))
+    if part == "after it":
+        two.group("first", *whole)
     two.group("second", two.replace("later.f", "new.f", late=True))
+    if part == "before the whole":
+        two.group("first", *whole)
     two.record()
     two.evidence[two.path("later.g")] = two.evidence[two.path("later.f")]
     two.apply()
     assert (two.status("second"), reasons(two, "second")) == ("skipped", ["covered by lab.first"])
     assert two.load("later").f(1) == "ours"
     assert (two.status("first"), two.status("second")) == ("rolled_back", "applied")
+
+
+TABLE = """
+class Table(dict):
+    def __setitem__(self, key, value):
+        if key == REFUSED:
+            raise RuntimeError("refused")
+        super().__setitem__(key, value)
+
+def f(x):
+    return "original"
+
+def h(x):
+    return "original"
+
+TABLE = Table(g=lambda x: "original", later=lambda x: "original")
+"""
+
+
+@pytest.mark.parametrize("refused", ["g", "later"])
+def test_what_depends_on_a_covered_group_goes_where_both_come_to_nothing(two: Lab, refused: str) -> None:
+    two.write("lib", TABLE.replace("REFUSED", repr(refused)))
+    two.group("part", two.replace("lib.TABLE.g", "new.f"))
+    two.group("needing", two.replace("lib.h", "new.f"), depends_on=("part",))
+    two.group("further", two.replace("lib.f", "new.f"), depends_on=("needing",))
+    two.group("whole", two.replace("lib.TABLE.g", "new.f"), two.replace("lib.TABLE.later", "new.f"))
+    engine = two.apply(force=("*",))
+    assert engine.plan.groups["lab.needing"].decision == "apply"
+    statuses = {id.removeprefix("lab."): item.status for id, item in engine.outcomes.items()}
+    lib = two.load("lib")
+    if refused == "g":
+        assert statuses == dict.fromkeys(("part", "needing", "further", "whole"), "rolled_back")
+        assert reasons(two, "needing") == reasons(two, "further") == ["dependency_rolled_back"]
+        assert (lib.h(1), lib.f(1), lib.TABLE["g"](1)) == ("original", "original", "original")
+    else:
+        assert statuses == {"part": "applied", "needing": "applied", "further": "applied", "whole": "rolled_back"}
+        assert (lib.h(1), lib.f(1), lib.TABLE["g"](1)) == ("ours", "ours", "ours")
+        assert reasons(two, "needing") == []
+        assert engine.plan.groups["lab.part"].decision == "apply"
+        assert engine.plan.covered == {}
+    assert engine.undo() == []
+    assert (lib.h(1), lib.f(1), lib.TABLE["g"](1)) == ("original", "original", "original")
 
 
 def test_strict_still_ends_where_the_covering_group_is_blocked_and_so_is_the_other(two: Lab) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -88,15 +88,30 @@ def test_no_member_is_written_after_one_of_its_group_that_differs(late: Lab, dif
     assert late.status() == "rolled_back"
 
 
-def test_what_depends_on_a_late_group_goes_with_it(late: Lab) -> None:
+def test_what_depends_on_a_late_group_goes_with_it_and_nothing_else(late: Lab) -> None:
     late.write("plugin", "def f(x):\n    return x * 7\n")
+    late.write("lib", "def g(x):\n    return x\ndef h(x):\n    return x\ndef other(x):\n    return x\n")
     late.group("base", late.replace("plugin.f", "new.f", late=True))
     late.group("it", late.replace("lib.g", "new.f"), depends_on=("base",))
-    late.record("lib.g")
-    late.apply()
+    late.group("off", late.replace("lib.other", "new.f"), depends_on=("base",))
+    late.group("further", late.replace("lib.h", "new.f"), depends_on=("it",))
+    late.group("other", late.replace("lib.other", "new.f"))
+    late.record("lib.g", "lib.h", "lib.other")
+    engine = late.apply(disable=("off",))
     late.load("plugin")
-    assert (late.status("base"), late.status()) == ("rolled_back", "rolled_back")
-    assert late.get("lib.g")(1) == 1
+    statuses = {item["group"].removeprefix("lab."): item["status"] for item in engine.report.execution}
+    assert statuses == {
+        "base": "rolled_back",
+        "it": "rolled_back",
+        "off": "skipped",
+        "further": "rolled_back",
+        "other": "applied",
+    }
+    assert [late.get(f"lib.{name}")(1) for name in ("g", "h", "other")] == [1, 1, 10]
+    reasons = {item["group"].removeprefix("lab."): item["reasons"] for item in engine.report.execution}
+    assert reasons["base"] == ["evidence.changed"]
+    assert reasons["it"] == reasons["further"] == ["dependency_rolled_back"]
+    assert "'lab.base', which it depends on, was rolled back" in engine.outcomes["lab.it"].error
 
 
 def test_a_site_that_another_group_wraps_by_now_is_left_alone_and_told(late: Lab) -> None:
@@ -109,6 +124,9 @@ def test_a_site_that_another_group_wraps_by_now_is_left_alone_and_told(late: Lab
     late.load("plugin")
     assert late.get("lib.g")(1) == 4, "taking the lower wrap out would drop the upper one"
     assert (late.status(), late.status("above")) == ("failed", "applied")
+    error = late.engines[-1].outcomes["lab.it"].error
+    assert "not the code that the group was validated against" in error
+    assert f"'{late.path('lib.g')}' stays, since it is wrapped by " in error
 
 
 def test_a_change_that_another_group_shares_stays_when_the_first_is_rolled_back(late: Lab) -> None:
@@ -157,6 +175,131 @@ def test_a_name_bound_from_a_late_module_by_its_importer_is_the_replacement(late
     late.group("it", late.replace("plugin.f", "new.f", late=True))
     late.apply()
     assert late.load("user").g(2) == 20
+
+
+def test_a_second_name_in_the_late_module_itself_is_rebound(late: Lab) -> None:
+    late.write("plugin", TEXT + "\n\nagain = f\n")
+    late.group("it", late.replace("plugin.f", "new.f", late=True))
+    late.apply()
+    plugin = late.load("plugin")
+    assert (plugin.f(2), plugin.again(2)) == (20, 20)
+    assert late.member()["rebound"] == [late.path("plugin.again")]
+    assert (late.member()["evidence"], late.member()["pending"]) == ("source-v1", False)
+
+
+def test_wraps_of_one_late_target_stack_in_declared_order(late: Lab) -> None:
+    late.write("wraps", WRAPS)
+    late.group("plus", late.wrap("plugin.f", "wraps.plus", stack=True, late=True))
+    late.group("times", late.wrap("plugin.f", "wraps.times", stack=True, late=True))
+    engine = late.apply()
+    plugin = late.load("plugin")
+    assert plugin.f(3) == (3 * 2 + 1) * 2
+    assert [late.status(name) for name in ("plus", "times")] == ["applied", "applied"]
+    assert engine.undo() == []
+    assert plugin.f(3) == 6
+
+
+@pytest.mark.parametrize("first", ["watch", "it"])
+def test_who_watches_a_late_target_stands_above_what_replaces_it(late: Lab, first: str) -> None:
+    late.write("wraps", WRAPS)
+    for name in (first, *({"watch", "it"} - {first})):
+        kind = late.replace("plugin.f", "new.f", late=True)
+        late.group(name, late.wrap("plugin.f", "wraps.plus", observer=True, late=True) if name == "watch" else kind)
+    engine = late.apply()
+    plugin = late.load("plugin")
+    assert plugin.f(2) == 2 * 10 + 1
+    assert [late.status(name) for name in ("watch", "it")] == ["applied", "applied"]
+    assert engine.undo() == []
+    assert plugin.f(2) == 4
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_late_target_that_cannot_be_written_takes_its_group_and_its_dependents_back(late: Lab, strict: bool) -> None:
+    late.write(
+        "plugin",
+        TEXT
+        + """
+
+import sys, types
+
+class Sealed(types.ModuleType):
+    def __setattr__(self, name, value):
+        raise RuntimeError("sealed")
+
+sys.modules[__name__].__class__ = Sealed
+""",
+    )
+    late.group("base", late.replace("lib.g", "new.f"), late.replace("plugin.f", "new.f", late=True))
+    late.write("more", "def h(x):\n    return x\n")
+    late.group("it", late.replace("more.h", "new.f"), depends_on=("base",))
+    late.record("lib.g", "more.h")
+    engine = late.apply(strict=strict)
+    if strict:
+        with pytest.raises(StrictStop, match="RuntimeError: sealed"):
+            late.load("plugin")
+    else:
+        assert late.load("plugin").f(2) == 4
+    assert (late.get("lib.g")(1), late.get("more.h")(1)) == (1, 1)
+    assert engine.outcomes["lab.base"].error == "RuntimeError: sealed"
+    assert (late.status("base"), late.status()) == ("rolled_back", "rolled_back")
+
+
+def test_a_strict_run_goes_on_where_other_modules_come_and_where_the_late_target_fits(late: Lab) -> None:
+    late.write("pkg/", "")
+    late.write("pkg.plugin", TEXT)
+    late.evidence[late.path("pkg.plugin.f")] = late.evidence[late.path("plugin.f")]
+    late.group("it", late.replace("pkg.plugin.f", "new.f", late=True))
+    engine = late.apply(strict=True)
+    assert engine.pending
+    late.load("pkg")
+    assert engine.pending
+    assert late.load("pkg.plugin").f(2) == 20
+    assert not engine.pending
+
+
+def test_a_group_that_is_not_applied_waits_for_nothing(late: Lab) -> None:
+    late.group("it", late.replace("plugin.f", "new.f", late=True))
+    turned_off: tuple[dict[str, Any], ...] = ({"evidence": {}}, {"disable": ("it",)})
+    for settings in turned_off:
+        engine = late.apply(**settings)
+        assert not engine.pending
+        assert late.load("plugin").f(2) == 4
+        late.forget()
+
+
+def test_after_undo_nothing_waits_for_the_late_module(late: Lab) -> None:
+    before = list(sys.meta_path)
+    late.group("it", late.replace("lib.g", "new.f"), late.replace("plugin.f", "new.f", late=True))
+    late.record("lib.g")
+    engine = late.apply()
+    assert sys.meta_path != before
+    assert engine.undo() == []
+    assert sys.meta_path == before
+    assert not engine.pending
+    assert late.load("plugin").f(2) == 4
+    assert late.get("lib.g")(1) == 1
+    assert late.status() == "rolled_back"
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_members_of_a_group_are_written_as_their_modules_come(late: Lab, together: bool) -> None:
+    late.write("second", TEXT + ("from . import plugin\n" if together else ""))
+    late.evidence[late.path("second.f")] = late.evidence[late.path("plugin.f")]
+    late.group("it", late.replace("plugin.f", "new.f", late=True), late.replace("second.f", "new.f", late=True))
+    engine = late.apply()
+    assert late.load("second").f(2) == 20
+    assert engine.pending is not together
+    assert late.load("plugin").f(2) == 20
+    assert not engine.pending
+    assert [late.hits(index=index) for index in range(2)] == [(1, 0), (1, 0)]
+
+
+def test_a_late_target_below_a_folder_without_a_file_is_written(late: Lab) -> None:
+    late.write("space.inner", TEXT)
+    late.evidence[late.path("space.inner.f")] = late.evidence[late.path("plugin.f")]
+    late.group("it", late.replace("space.inner.f", "new.f", late=True))
+    late.apply()
+    assert late.load("space.inner").f(2) == 20
 
 
 def test_a_target_in_the_script_is_written_when_its_name_is_bound(late: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

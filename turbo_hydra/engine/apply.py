@@ -207,21 +207,25 @@ class Engine:
             If `strict` is set and a group had to be rolled back.
         """
         prefix = module + "."
-        bound = False
-        for outcome in self.outcomes.values():
-            for member in outcome.prepared.members:
-                # Asked for each member: one before it may have rolled the group back.
-                waits = outcome.status == "applied" and member.pending
-                if waits and member.member.target.startswith(prefix) and member.exists():
-                    self._bind(outcome, member)
-                    bound = True
-        if bound:
+        found = [
+            (outcome, member)
+            for outcome in self.outcomes.values()
+            if outcome.status == "applied"
+            for member in outcome.prepared.members
+            if member.pending and member.member.target.startswith(prefix) and member.exists()
+        ]
+        reader = LiveReader()
+        for _, member in found:  # all of them before the first write: what one writes is not another's original
+            member.resolve_late(self.plan.selection, reader)
+        for outcome, member in sorted(found, key=lambda item: item[0].prepared.group.is_observer):
+            if outcome.status == "applied":  # a member before may have rolled the group back
+                self._bind(outcome, member)
+        if found:
             rebind(self.outcomes.values())
             if self.plan.selection.strict:
                 self.strict_stop()
 
     def _bind(self, outcome: Outcome, member: PreparedMember) -> None:
-        member.resolve_late(self.plan.selection, LiveReader())
         forced = self.plan.selection.is_forced(member.group.id)
         failed = [check for check in member.checks if check.status == "fail" and not (forced and check.forceable)]
         if failed:
@@ -260,6 +264,7 @@ class Engine:
             self._uncover(left_out)
             for member in self.outcomes[left_out].prepared.members:
                 if member.pending and member.exists():
+                    member.resolve_late(self.plan.selection, LiveReader())
                     self._bind(self.outcomes[left_out], member)
         for outcome in self.outcomes.values():
             sharing = [member for member in outcome.prepared.members if member.shared_with == id]
