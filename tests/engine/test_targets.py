@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from turbo_hydra.engine.kinds import function_of, in_kind_of, kind_of
-from turbo_hydra.engine.targets import ABSENT, ResolutionError, Site, resolve
+from turbo_hydra.engine.targets import ABSENT, ResolutionError, Site, own_namespace, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,6 +50,22 @@ LIB = """
             return x
 
     caller = Caller()
+
+    class Lazy:
+        '''Fails where anybody looks.'''
+        def __getattr__(self, name):
+            raise RuntimeError(name)
+
+        @property
+        def p(self):
+            raise RuntimeError("p")
+
+    lazy = Lazy()
+    caller.held = caller
+
+    class Holding:
+        kernel = staticmethod(caller)
+        made = classmethod(caller)
 
     class Meta(type):
         def meta_method(cls):
@@ -153,6 +169,10 @@ REFUSED = {
     "nothing.m": ("target.missing", "'{package}.lib' has no 'nothing'"),
     "TABLE.nothing": ("target.missing", "has no 'nothing'"),
     "VALUE": ("target.kind", "it is a int, which nothing calls"),
+    "VALUE.nothing": ("target.missing", "a int has no 'nothing'"),
+    "VALUE.nothing.m": ("target.missing", "'{package}.lib.VALUE' has no 'nothing'"),
+    "lazy.nothing": ("target.missing", "a Lazy has no 'nothing'"),
+    "lazy.p": ("target.kind", "belongs to the type of a Lazy: name it by that, '{package}.lib.Lazy.p'"),
     "functools": ("target.kind", "it is a module; declare replace_import for it"),
     "FROZEN.f": ("target.immutable", "its owner is a read-only mapping"),
     "Slotted.x": ("target.kind", "it is a C slot"),
@@ -176,7 +196,9 @@ def test_what_cannot_be_a_target_says_why(lab: Lab, name: str) -> None:
     assert caught.value.code == code
 
 
-@pytest.mark.parametrize("path", ["builtins.list.append", "builtins.str.join", "collections.deque.append"])
+@pytest.mark.parametrize(
+    "path", ["builtins.list.append", "builtins.str.join", "collections.deque.append", "array.array.append"]
+)
 def test_methods_of_immutable_types_are_refused_before_anything_is_written(path: str) -> None:
     with pytest.raises(ResolutionError, match="is an immutable type") as caught:
         resolve(path)
@@ -258,6 +280,14 @@ def test_a_class_by_attribute_that_is_a_module_by_import_still_has_its_methods(l
     assert resolve(lab.path("pkg.Thing.m")).owner is lab.load("pkg").Thing
 
 
+def test_what_the_longest_module_holds_and_cannot_be_a_target_is_not_looked_for_elsewhere(lab: Lab) -> None:
+    lab.write("pkg/", "from .Thing import Thing\n")
+    lab.write("pkg.Thing", "class Thing:\n    def m(self):\n        return 1\nm = 3\n")
+    assert callable(lab.load("pkg").Thing.m)
+    with pytest.raises(ResolutionError, match="it is a int, which nothing calls"):
+        resolve(lab.path("pkg.Thing.m"))
+
+
 def test_a_module_deleted_from_its_package_is_found_by_import(lab: Lab) -> None:
     lab.write("pkg/", "from . import adamw\ndel adamw\n")
     lab.write("pkg.adamw", "def f(x):\n    return x\n")
@@ -337,6 +367,22 @@ def test_an_instance_may_hold_a_target(lab: Lab) -> None:
     site = resolve(lab.path("lib.caller.hook"))
     assert site.owner is lab.load("lib").caller
     assert site.own
+
+
+@pytest.mark.parametrize("name", ["kernel", "made"])
+def test_a_path_leads_through_what_a_method_s_descriptor_holds(lab: Lab, name: str) -> None:
+    lab.write("lib", LIB)
+    site = resolve(lab.path(f"lib.Holding.{name}.held"))
+    assert site.owner is site.raw is lab.load("lib").caller
+
+
+@pytest.mark.parametrize("name", ["__main__", "__mp_main__"])
+def test_the_script_is_its_own_in_children_that_start_afresh_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = types.ModuleType(name)
+    exec("def f(x): return x\nclass C:\n    def m(self): return 1\n", script.__dict__)
+    monkeypatch.setitem(sys.modules, "__main__", script)
+    assert resolve("__main__.f").owner is script
+    assert resolve("__main__.C.m").owner is script.C
 
 
 # Writing.
@@ -421,6 +467,13 @@ def test_a_cached_property_keeps_the_name_under_which_it_caches() -> None:
 def test_a_function_stays_a_function() -> None:
     assert in_kind_of(_plain, len) is len
     assert kind_of(object(), len).name == "callable"
+
+
+def test_what_has_no_namespace_holds_nothing() -> None:
+    class Slotted:
+        __slots__ = ("x",)
+
+    assert [dict(own_namespace(owner)) for owner in (3, Slotted(), object())] == [{}, {}, {}]
 
 
 def test_a_mapping_of_any_kind_is_read_by_key() -> None:

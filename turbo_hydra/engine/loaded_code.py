@@ -72,8 +72,7 @@ def functions_of_class(cls: type) -> Iterator[types.FunctionType]:
 def _same(first: Any, second: Any) -> bool:
     if not isinstance(first, types.CodeType) or not isinstance(second, types.CodeType):
         # repr tells 1 from True and from 1.0, also inside a tuple; a frozenset's says nothing of its order.
-        equal = type(first) is type(second) and first == second
-        return equal and (isinstance(first, frozenset) or repr(first) == repr(second))
+        return bool(first == second) and (isinstance(first, frozenset) or repr(first) == repr(second))
     # Not ==: it compares the file's name, and on Python 3.11 what the interpreter has learnt about running code.
     return (
         first.co_code == second.co_code

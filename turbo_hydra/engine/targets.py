@@ -201,8 +201,7 @@ def _raw(owner: Any, name: str) -> tuple[Any, bool]:
 
 def _check_owner(path: str, owner: Any, scope: str | None) -> None:
     if isinstance(owner, type):
-        immutable = not owner.__flags__ & (1 << 9) or owner.__flags__ & (1 << 8)
-        if immutable:
+        if owner.__flags__ & (1 << 8):  # Py_TPFLAGS_IMMUTABLETYPE, which every static type has as well
             raise ResolutionError(
                 "target.immutable", f"'{path}' cannot be replaced: {owner.__qualname__} is an immutable type"
             )
