@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import json.decoder
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -404,3 +405,316 @@ def test_one_member_may_have_many_kinds_beside_it(lab: Lab) -> None:
     made.undo()
     assert [dict(vars(owner)) for owner in (lib, lib.C, lib.D)] == before
     assert dict(lib.TABLE) == table
+
+
+# What is said of a member.
+
+MEMBERS = """
+    import functools
+
+    def f(x): return "original"
+
+    class C:
+        def m(self, x): return "original"
+        @staticmethod
+        def s(x): return "original"
+        @classmethod
+        def c(cls, x): return "original"
+        @property
+        def p(self): return "original"
+        @functools.cached_property
+        def k(self): return "original"
+        class D:
+            def m(self, x): return "original"
+        TABLE = {"f": f}
+
+    class Child(C): pass
+
+    TABLE = {"f": f, "deep": {"f": f}}
+    OBJECT = C()
+    OBJECT.g = f
+"""
+# Target, its kind, and the line where its original begins.
+TARGETS = [
+    ("f", "function", 4),
+    ("C.m", "method", 7),
+    ("C.s", "staticmethod", 8),
+    ("C.c", "classmethod", 10),
+    ("C.p", "property", 12),
+    ("C.k", "cached_property", 14),
+    ("C.D.m", "method", 17),
+    ("C.TABLE.f", "function", 4),
+    ("Child.m", "method", 7),
+    ("TABLE.f", "function", 4),
+    ("TABLE.deep.f", "function", 4),
+    ("OBJECT.g", "function", 4),
+]
+
+
+@pytest.fixture
+def kinds(lab: Lab) -> Lab:
+    lab.write("sub/", "")
+    lab.write("sub.lib", MEMBERS)
+    lab.write("other", "")
+    lab.write(
+        "new",
+        """
+        def f(x): return "ours"
+        def m(self, x): return "ours"
+        def s(x): return "ours"
+        def c(cls, x): return "ours"
+        def p(self): return "ours"
+        k, g = p, f
+        def watch(original, options): return original
+        """,
+    )
+    return lab
+
+
+def new_for(target: str) -> str:
+    return "new." + target.rpartition(".")[2]
+
+
+@pytest.mark.parametrize(("target", "kind", "line"), TARGETS)
+def test_the_report_tells_what_a_member_is_and_where_its_original_stands(
+    kinds: Lab, target: str, kind: str, line: int
+) -> None:
+    kinds.group("it", kinds.replace(f"sub.lib.{target}", new_for(target)))
+    kinds.apply()
+    assert kinds.status() == "applied"
+    path = kinds.path(f"sub.lib.{target}")
+    assert kinds.member() == {
+        "target": path,
+        "kind": kind,
+        "member": "replace",
+        "replacement": kinds.path(new_for(target)),
+        "place": f"{kinds.folder / kinds.package / 'sub' / 'lib.py'}:{line}",
+        "evidence": "source-v1",
+        "observer": False,
+        "pending": False,
+        "shared_with": None,
+        "hits": {"replacement": 0, "original": 0, "traced": False, "reasons": {}},
+        "shadow": None,
+        "rebound": kinds.member()["rebound"],
+        "stale_holders": kinds.member()["stale_holders"],
+    }
+    checks = [(item.code, item.status, item.actual) for item in kinds.checks().values() if item.target == path]
+    source = kinds.evidence[path][0].source
+    assert checks == [("target.resolved", "pass", kind), ("evidence", "pass", source)]
+
+
+@pytest.mark.parametrize("loaded", ["nothing", "another module", "the module"])
+@pytest.mark.parametrize("target", [target for target, _, _ in TARGETS])
+def test_a_warning_says_that_the_target_s_module_was_imported_before(kinds: Lab, target: str, loaded: str) -> None:
+    kinds.group("it", kinds.replace(f"sub.lib.{target}", new_for(target)))
+    kinds.group("late", kinds.replace("sub.lib.C.D.m" if target != "C.D.m" else "sub.lib.f", "new.m", late=True))
+    kinds.group("watching", kinds.wrap(f"sub.lib.{target}", "new.watch", observer=True))
+    kinds.record()
+    if loaded != "nothing":
+        kinds.load({"another module": "other", "the module": "sub.lib"}[loaded])
+    kinds.plan()
+    warned = {name for name in ("it", "late", "watching") if "import.timing" in kinds.checks(name)}
+    assert warned == ({"it"} if loaded == "the module" else set())
+    if warned:
+        check = kinds.checks()["import.timing"]
+        assert (check.status, check.expected, check.actual) == ("warning", "not imported yet", "imported")
+        assert (check.group, check.target, check.place) == (
+            "lab.it",
+            kinds.path(f"sub.lib.{target}"),
+            kinds.planned.groups["lab.it"].members[0].place if kinds.planned else None,
+        )
+        assert "was imported before apply(); names bound from it may be stale" in check.message
+    assert kinds.decision() == "apply"
+
+
+def test_what_fails_of_a_member_is_where_it_was_declared(kinds: Lab) -> None:
+    for name, target, new in (
+        ("gone", "sub.lib.gone", "new.f"),
+        ("absent", "sub.lib.f", "new.absent"),
+        ("fewer", "sub.lib.C.m", "new.f"),
+    ):
+        kinds.group(name, kinds.replace(target, new))
+    kinds.group("other", kinds.replace("sub.lib.C.s", "new.s", aliases=("sub.lib.f",)))
+    made = kinds.plan(force=("*",))
+    found = {
+        name: [item for item in kinds.checks(name).values() if item.status == "fail"]
+        for name in ("gone", "absent", "fewer", "other")
+    }
+    assert {name: [item.code for item in failed] for name, failed in found.items()} == {
+        "gone": ["target.missing"],
+        "absent": ["replacement.import"],
+        "fewer": ["signature"],
+        "other": ["alias.identical"],
+    }
+    for name, (failed,) in found.items():
+        member = made.groups[f"lab.{name}"].group.members[0]
+        assert (failed.group, failed.target, failed.place) == (f"lab.{name}", member.target, member.place)
+        assert failed.forceable is False
+    assert (found["gone"][0].expected, found["absent"][0].expected) == (
+        kinds.path("sub.lib.gone"),
+        kinds.path("new.absent"),
+    )
+    assert (found["other"][0].expected, found["other"][0].actual) == (
+        kinds.path("sub.lib.C.s"),
+        kinds.path("sub.lib.f"),
+    )
+
+
+def test_a_factory_is_asked_once_for_each_original_and_the_plan_has_asked_it(kinds: Lab) -> None:
+    kinds.write(
+        "making",
+        """
+        MADE = []
+        def one(original, options):
+            MADE.append(("one", original))
+            return lambda x: original(x) + 1
+        def two(original, options):
+            MADE.append(("two", original))
+            return lambda x: original(x) * 2
+        def narrow(original, options):
+            MADE.append(("narrow", original))
+            return lambda: 0
+        """,
+    )
+    kinds.write("lib", "def f(x):\n    return x\ndef g(x):\n    return x\n")
+    kinds.group("a", kinds.wrap("lib.f", "making.one", stack=True))
+    kinds.group("b", kinds.wrap("lib.f", "making.two", stack=True))
+    kinds.group("wrong", kinds.wrap("lib.g", "making.narrow"))
+    engine = kinds.engine()
+    lib, made = kinds.load("lib"), kinds.load("making").MADE
+    original = lib.f
+    assert made == [("one", original), ("two", original), ("narrow", lib.g)]
+    engine.apply()
+    (name, below), *more = made[3:]
+    assert (name, more) == ("two", []), "over another it is made anew, and nothing else is"
+    assert below is not original
+    assert (lib.f(3), kinds.hits("a"), kinds.hits("b")) == (8, (1, 0), (1, 0))
+    assert (kinds.status("wrong"), kinds.codes("wrong")) == ("blocked", ["signature"])
+
+
+def test_an_alias_is_changed_with_its_target_and_named_by_two_paths_only_once(kinds: Lab) -> None:
+    kinds.write("other", "from .sub.lib import f\nfrom .sub import lib\n")
+    aliases = ("other.f", "sub.lib.TABLE.f", "sub.lib.OBJECT.g", "other.lib.f")
+    kinds.group("it", kinds.replace("sub.lib.f", "new.f", aliases=aliases))
+    engine = kinds.apply()
+    lib, other = kinds.load("sub.lib"), kinds.load("other")
+    assert [item(1) for item in (lib.f, lib.TABLE["f"], lib.OBJECT.g, other.f)] == ["ours"] * 4
+    assert kinds.hits() == (4, 0)
+    assert engine.undo() == []
+    assert [item(1) for item in (lib.f, lib.TABLE["f"], lib.OBJECT.g, other.f)] == ["original"] * 4
+
+
+def test_a_late_member_is_checked_once_it_is_there_and_what_was_said_before_is_not_said_twice(kinds: Lab) -> None:
+    kinds.group("it", kinds.replace("sub.lib.f", "new.f", late=True))
+    kinds.group("watching", kinds.wrap("sub.lib.C.m", "new.watch", late=True, observer=True))
+    kinds.apply(force=("*",), evidence={})
+    assert (kinds.codes(), kinds.codes("watching")) == (["evidence.missing"], [])
+    check = kinds.checks()["evidence.missing"]
+    path = kinds.path("sub.lib.f")
+    assert (check.group, check.target, check.forceable) == ("lab.it", path, True)
+    assert check.message == f"no evidence was recorded for '{path}'; take it with turbo-opt generate"
+    assert [kinds.member()[key] for key in ("pending", "kind", "place", "hits")] == [True, "replace", None, None]
+    assert kinds.load("sub.lib").f(1) == "ours"
+    assert (kinds.codes(), kinds.member()["evidence"], kinds.member()["pending"]) == (
+        ["evidence.missing"],
+        "forced",
+        False,
+    )
+    assert [kinds.status(name) for name in ("it", "watching")] == ["applied", "applied"]
+    seen = kinds.member("watching")
+    assert [seen[key] for key in ("place", "evidence", "observer", "member", "hits")] == [
+        None,
+        "none",
+        True,
+        "wrap",
+        None,
+    ]
+    assert kinds.checks()["target.resolved"].status == "pass"
+
+
+@pytest.mark.parametrize("target", ["f.g", "C.no", "C.D.no", "Child.no", "TABLE.no", "TABLE.f.no", "OBJECT.no", "no.m"])
+def test_a_late_target_that_is_not_there_yet_is_waited_for(kinds: Lab, target: str) -> None:
+    kinds.group("it", kinds.replace(f"sub.lib.{target}", "new.f", late=True))
+    kinds.load("sub.lib")
+    kinds.apply(force=("*",), evidence={})
+    assert (kinds.member()["pending"], kinds.engines[-1].report.summary["not_started"]) == (True, 1)
+
+
+@pytest.mark.parametrize("target", [target for target, _, _ in TARGETS])
+def test_a_late_target_that_is_there_is_not_waited_for(kinds: Lab, target: str) -> None:
+    kinds.group("it", kinds.replace(f"sub.lib.{target}", new_for(target), late=True))
+    kinds.record()
+    kinds.load("sub.lib")
+    kinds.apply()
+    assert (kinds.member()["pending"], kinds.status()) == (False, "applied")
+
+
+def test_a_late_replacement_that_cannot_be_imported_is_told_before_anything_is_written(kinds: Lab) -> None:
+    kinds.group("it", kinds.replace("sub.lib.f", "new.absent", late=True))
+    kinds.group("asking", kinds.replace("sub.lib.C.s", "new.s", late=True, runtime_condition="new.absent"))
+    kinds.apply()
+    assert [kinds.codes(name) for name in ("it", "asking")] == [["replacement.import"], ["condition.import"]]
+    assert kinds.message() == (
+        f"the replacement '{kinds.path('new.absent')}' cannot be imported: "
+        + kinds.checks()["replacement.import"].actual
+    )
+    assert kinds.load("sub.lib").f(1) == "original"
+
+
+@pytest.mark.parametrize("loaded", [("sub.lib",), ("other",), ()])
+def test_the_module_of_a_target_by_another_name_is_the_one_that_defines_its_class(
+    kinds: Lab, loaded: tuple[str, ...]
+) -> None:
+    kinds.write("other", "def __getattr__(name):\n    from .sub import lib\n    return getattr(lib, name)\n")
+    kinds.group("it", kinds.replace("other.C.m", "new.m"))
+    kinds.record()
+    for module in loaded:
+        kinds.load(module)
+    kinds.plan()
+    assert ("import.timing" in kinds.checks()) is ("sub.lib" in loaded)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_evidence_that_does_not_hold_is_none_unless_it_is_forced(kinds: Lab, late: bool) -> None:
+    for name, target in (("it", "f"), ("forced", "C.m")):
+        kinds.group(name, kinds.replace(f"sub.lib.{target}", new_for(target), late=late))
+    kinds.record()
+    kinds.write("sub.lib", MEMBERS.replace('"original"', '"changed since"'))
+    kinds.apply(force=("forced",))
+    kinds.load("sub.lib")
+    assert [kinds.member(name)["evidence"] for name in ("it", "forced")] == ["none", "forced"]
+    assert [kinds.status(name) for name in ("it", "forced")] == ["rolled_back" if late else "blocked", "applied"]
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_target_that_leads_elsewhere_is_told_with_what_is_there_and_one_that_is_gone_as_gone(
+    kinds: Lab, recorded: bool
+) -> None:
+    kinds.write("other", "from json import JSONDecoder\n")
+    kinds.group("gone", kinds.replace("sub.lib.gone", "new.f"))
+    kinds.group("elsewhere", kinds.replace("other.JSONDecoder.decode", "new.m"))
+    kinds.record("sub.lib.f")
+    (evidence,) = kinds.evidence.values()
+    targets = [group.members[0].target for group in kinds.registry.groups.values()]
+    made = kinds.plan(evidence=dict.fromkeys(targets, evidence) if recorded else {})
+    ((gone,), (elsewhere,)) = (
+        [check for check in item.all_checks if check.status == "fail"] for item in made.groups.values()
+    )
+    assert (gone.code, gone.expected, gone.place) == (
+        "target.missing",
+        targets[0],
+        made.groups["lab.gone"].group.members[0].place,
+    )
+    assert gone.message == f"'{targets[0]}' does not exist: module '{kinds.path('sub.lib')}' has no 'gone'"
+    assert elsewhere.code == "target.foreign_owner"
+    assert elsewhere.place is not None
+    found = "class 'json.decoder.JSONDecoder'"
+    if recorded:
+        assert elsewhere.place.file == json.decoder.__file__
+        assert elsewhere.message == (
+            f"'{targets[1]}' leads to {found} ({elsewhere.place}), which another program has put there"
+        )
+        assert (elsewhere.expected, elsewhere.actual) == (kinds.path("other.JSONDecoder"), found)
+    else:
+        assert elsewhere.place == made.groups["lab.elsewhere"].group.members[0].place
+        assert elsewhere.message.startswith(f"'{targets[1]}' changes {found} for everyone; name it by its own path")

@@ -110,6 +110,7 @@ def test_the_foreign_layer_is_named_and_not_one_that_was_there() -> None:
     assert found.place == ELSEWHERE
     bare = check((record(),), live(Layer("tool:f", None)))
     assert (bare.expected, bare.place) == ("no layer", HERE), "the original's place, where the layer has none"
+    assert bare.message.startswith("'lib.f' is wrapped by tool:f, which was not there")
 
 
 def test_layers_that_are_gone_or_in_another_order_are_a_change() -> None:

@@ -3,12 +3,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from turbo_hydra.compatibility import before_import, import_alias, optional_import, replace_import
+
 if TYPE_CHECKING:
     from tests.engine.conftest import Lab
+    from turbo_hydra.engine.declarations import Member
 
 LIB = """
     class A:
@@ -68,9 +73,14 @@ def test_a_class_at_any_depth_around_a_target_conflicts_with_it(nested: Lab, out
         "targets": [nested.path(f"lib.{outer}"), nested.path("lib.A.B.C.m")],
         "reason": conflict.reason,
     }
-    assert "the first replaces the class that the second changes; switch one off" in conflict.reason
+    first, second = (
+        f"lab.{group} {nested.path(target)} ({made.groups[f'lab.{group}'].group.members[0].place})"
+        for group, target in (("outer", f"lib.{outer}"), ("it", "lib.A.B.C.m"))
+    )
+    assert conflict.reason == (
+        f"{first} and {second}: the first replaces the class that the second changes; switch one off"
+    )
     for group in ("outer", "it"):
-        assert made.groups[f"lab.{group}"].group.members[0].place.file in conflict.reason
         assert (nested.decision(group), nested.codes(group)) == ("block", ["conflict"])
 
 
@@ -82,9 +92,29 @@ def test_an_observer_inside_a_class_that_is_replaced_is_no_conflict(nested: Lab)
     assert [nested.decision(name) for name in ("outer", "watching")] == ["apply", "apply"]
 
 
+@pytest.mark.parametrize("first", ["watching", "it"])
+@pytest.mark.parametrize(("target", "again"), [("A.B.C.m", "A.B.C.m"), ("A.B", "A.B"), ("A.B", "A.B.C.m")])
+def test_an_observer_of_what_another_group_changes_is_no_conflict(
+    nested: Lab, target: str, again: str, first: str
+) -> None:
+    nested.write("seeing", "def it(original, options):\n    return original\n")
+    for name in (first, *({"watching", "it"} - {first})):
+        if name == "it":
+            nested.group("it", nested.replace(f"lib.{again}", f"new.{again[-1]}"))
+        else:
+            nested.group("watching", nested.wrap(f"lib.{target}", "seeing.it", observer=True))
+    assert nested.plan().conflicts == []
+
+
 def test_a_class_of_the_same_name_inside_another_is_no_conflict(nested: Lab) -> None:
     nested.group("outer", nested.replace("lib.A.B", "new.B"))
     nested.group("it", nested.replace("lib.Other.B.m", "new.m"))
+    assert nested.plan().conflicts == []
+
+
+def test_a_class_that_holds_itself_is_in_no_conflict_with_itself(nested: Lab) -> None:
+    nested.write("lib", LIB + "\n    A.B.C.own = A.B.C\n")
+    nested.group("it", nested.replace("lib.A.B.C.own", "new.C"))
     assert nested.plan().conflicts == []
 
 
@@ -107,11 +137,27 @@ def test_a_method_by_two_names_of_its_class_is_one_target(nested: Lab, first: st
     assert [item.groups for item in nested.plan().conflicts] == [("lab.a", "lab.b")]
 
 
-def test_a_method_whose_class_has_lost_its_name_is_a_target_of_its_own(nested: Lab) -> None:
+@pytest.mark.parametrize("now", ["3", "None", "len", "object()", "{}"])
+@pytest.mark.parametrize("target", ["kept.m", "kept.D.m", "kept.D.E.m"])
+def test_a_method_whose_class_has_lost_its_name_is_a_target_of_its_own(nested: Lab, target: str, now: str) -> None:
     nested.write(
-        "lib", LIB + "\n    class Lost:\n        def m(self):\n            return 1\n    kept, Lost = Lost, 3\n"
+        "lib",
+        LIB
+        + f"""
+    class Lost:
+        def m(self):
+            return 1
+        class D:
+            def m(self):
+                return 1
+            class E:
+                def m(self):
+                    return 1
+    kept, Lost = Lost, {now}
+""",
     )
-    nested.group("a", nested.replace("lib.kept.m", "new.m"))
+    nested.group("a", nested.replace(f"lib.{target}", "new.m"))
+    nested.group("b", nested.replace("lib.A.B.C.m", "new.m"))
     assert nested.plan(force=("a",)).conflicts == []
     assert nested.decision("a") == "apply"
 
@@ -130,6 +176,20 @@ def test_one_group_that_names_an_object_by_two_paths_is_in_conflict_with_itself(
     (conflict,) = nested.plan().conflicts
     assert conflict.groups == ("lab.it",)
     assert conflict.targets == (nested.path("lib.A.B.C.m"), nested.path("lib.alias.m"))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        conflict.groups = ()  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("second", [False, True])
+@pytest.mark.parametrize("first", [False, True])
+def test_wraps_of_one_object_stack_where_both_say_so_and_conflict_otherwise(
+    nested: Lab, first: bool, second: bool
+) -> None:
+    nested.write("wraps", "def a(original, options):\n    return original\ndef b(*both):\n    return both[0]\n")
+    nested.group("a", nested.wrap("lib.A.B.C.m", "wraps.a", stack=first))
+    nested.group("b", nested.wrap("lib.A.B.C.m", "wraps.b", stack=second))
+    expected = [] if first and second else [("lab.a", "lab.b")]
+    assert [item.groups for item in nested.plan().conflicts] == expected
 
 
 def test_functions_of_one_name_in_two_classes_are_two_targets(nested: Lab) -> None:
@@ -172,3 +232,131 @@ def test_functions_without_a_home_or_with_another_s_name_are_targets_of_their_ow
     assert lab.planned.conflicts == []
     lib = lab.load("lib")
     assert [getattr(lib, name)(1) for name in ("f", "g", "h", "i", "j", "k", "base")] == [*"fghijk", 1]
+
+
+@pytest.mark.parametrize("name", ["made", "partial", "TABLE.made"])
+def test_what_has_no_home_is_one_target_where_it_stands(lab: Lab, name: str) -> None:
+    lab.write(
+        "lib",
+        """
+        import functools
+        def make():
+            return lambda x: 1
+        made, partial = make(), functools.partial(make())
+        TABLE = {"made": make()}
+        """,
+    )
+    lab.write("new", "def f(x):\n    return 2\ndef g(x):\n    return 3\n")
+    lab.group("a", lab.replace(f"lib.{name}", "new.f"))
+    lab.group("b", lab.replace(f"lib.{name}", "new.g"))
+    assert [item.groups for item in lab.plan(force=("*",)).conflicts] == [("lab.a", "lab.b")]
+
+
+@pytest.mark.parametrize("said", ["3", "None", "[1]", "('a', 'b')", "'no.such.module'", "'C.m'", "''", "'.'"])
+@pytest.mark.parametrize("about", ["__module__", "__qualname__"])
+def test_whatever_a_callable_says_of_itself_it_is_a_target(lab: Lab, about: str, said: str) -> None:
+    lab.write(
+        "lib",
+        f"""
+        class Call:
+            def __init__(self):
+                self.__module__, self.__qualname__ = __name__, "f"
+                self.{about} = {said}
+            def __call__(self, x):
+                return "original"
+        f, g = Call(), Call()
+        """,
+    )
+    lab.write("new", "def f(x):\n    return 'ours'\ndef g(x):\n    return 'theirs'\n")
+    lab.group("a", lab.replace("lib.f", "new.f"))
+    lab.group("b", lab.replace("lib.g", "new.g"))
+    lab.apply(force=("*",), count_calls="off")
+    assert lab.planned is not None
+    assert lab.planned.conflicts == []
+    lib = lab.load("lib")
+    assert (lib.f(1), lib.g(1)) == ("ours", "theirs")
+
+
+# What another group serves.
+
+# The member, and a target that it serves.
+SERVED: dict[str, tuple[Callable[[Lab], Member], str]] = {
+    "a module": (lambda lab: replace_import(lab.path("lib"), lab.path("other")), "lib.f"),
+    "a method in a module": (lambda lab: replace_import(lab.path("lib"), lab.path("other")), "lib.C.m"),
+    "a package": (lambda lab: replace_import(lab.package, lab.path("other")), "lib.f"),
+    "a text": (lambda lab: replace_import(lab.path("lib"), source=lab.path("other.text")), "lib.f"),
+    "a stand-in": (lambda lab: optional_import(lab.path("lib"), ("f",)), "lib.f"),
+    "a name": (lambda lab: import_alias(lab.path("lib"), lab.path("other.f"), "f"), "lib.f"),
+    "a class by a name": (lambda lab: import_alias(lab.path("lib"), lab.path("other.C"), "C"), "lib.C.m"),
+}
+
+
+@pytest.fixture
+def served(lab: Lab) -> Iterator[Lab]:
+    text = "def f(x):\n    return x\n\n\nclass C:\n    def m(self):\n        return 1\n"
+    for name in ("lib", "library", "other", "elsewhere"):
+        lab.write(name, text)
+    lab.write(
+        "new",
+        """
+        def f(x):
+            return -x
+        def m(self):
+            return 2
+        def run(context):
+            pass
+        def watch(original, options):
+            return original
+        """,
+    )
+    yield lab
+    if lab.planned is not None:
+        lab.planned.uninstall_imports()
+
+
+def replacing(lab: Lab, target: str, **settings: Any) -> Member:
+    return lab.replace(target, f"new.{target[-1]}", **settings)
+
+
+@pytest.mark.parametrize("first", ["serving", "it"])
+@pytest.mark.parametrize("what", SERVED)
+def test_what_another_group_serves_is_in_conflict_with_it(served: Lab, what: str, first: str) -> None:
+    make, target = SERVED[what]
+    for name in (first, *({"serving", "it"} - {first})):
+        served.group(name, make(served) if name == "serving" else replacing(served, target))
+    (conflict,) = served.plan().conflicts
+    assert (conflict.groups, conflict.targets[1]) == (("lab.serving", "lab.it"), served.path(target))
+    assert "the second changes what the first serves; let it depend on the first" in conflict.reason
+    assert [served.decision(name) for name in ("serving", "it")] == ["block", "block"]
+
+
+@pytest.mark.parametrize("what", SERVED)
+def test_a_group_that_needs_the_one_that_serves_is_in_no_conflict_with_it(served: Lab, what: str) -> None:
+    make, target = SERVED[what]
+    served.group("serving", make(served))
+    served.group("between", replacing(served, "elsewhere.f"), depends_on=("serving",))
+    served.group("it", replacing(served, target), depends_on=("between",))
+    assert served.plan().conflicts == []
+
+
+@pytest.mark.parametrize("what", sorted(set(SERVED) - {"a package"}))
+def test_an_observer_and_what_lies_beside_what_is_served_are_in_no_conflict(served: Lab, what: str) -> None:
+    make, target = SERVED[what]
+    served.group("serving", make(served))
+    served.group("beside", replacing(served, target.replace("lib", "library")))
+    served.group("watching", served.wrap(target, "new.watch", observer=True))
+    assert served.plan().conflicts == []
+
+
+def test_an_alias_that_another_group_serves_is_in_conflict_with_it(served: Lab) -> None:
+    served.write("lib", "from .elsewhere import f\n")
+    served.group("serving", replace_import(served.path("lib"), served.path("other")))
+    served.group("it", replacing(served, "elsewhere.f", aliases=("lib.f",)))
+    assert [item.groups for item in served.plan().conflicts] == [("lab.serving", "lab.it")]
+
+
+def test_what_runs_before_a_module_serves_nothing_of_it(served: Lab) -> None:
+    served.group("before", before_import(served.path("lib"), served.path("new.run")))
+    served.group("again", before_import(served.path("lib"), served.path("new.f")))
+    served.group("it", replacing(served, "lib.f"))
+    assert served.plan().conflicts == []

@@ -3,22 +3,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import importlib
 import linecache
 import os
 import sys
+import types
 import zipfile
 from pathlib import Path
 from textwrap import dedent
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from turbo_hydra.engine import evidence
 from turbo_hydra.engine.canonical import ast_hash
 from turbo_hydra.engine.checks import Check, check_evidence
-from turbo_hydra.engine.evidence import EvidenceRecord, LiveEvidence, LiveReader, unwrapped
+from turbo_hydra.engine.evidence import EvidenceRecord, Layer, LiveEvidence, LiveReader, unwrapped
 from turbo_hydra.engine.targets import resolve
 
 if TYPE_CHECKING:
@@ -58,6 +60,10 @@ DECORATORS = """
 # Definition, and the text whose hash its evidence is.
 KINDS = {
     "f": ("def f(x):\n    return x\n", "def f(x):\n    return x\n"),
+    "e": (
+        "def e(a, /, b, c=1, *d, e, g=2, **h):\n    i = a\n    return i\n",
+        "def e(a, /, b, c=1, *d, e, g=2, **h):\n    i = a\n    return i\n",
+    ),
     "g": ("async def g(x):\n    return x\n", "async def g(x):\n    return x\n"),
     "C": ("class C:\n    x = 1\n", "class C:\n    x = 1\n"),
     "C.m": ("class C:\n    def m(self):\n        return 1\n", "def m(self):\n    return 1\n"),
@@ -101,6 +107,7 @@ def test_each_kind_is_hashed_by_the_text_of_its_definition(lab: Lab, name: str) 
     found = read(lab, f"lib.{name}")
     assert found.source == sha(text)
     assert found.ast == ast_hash(text)
+    assert (found.reason, found.artifact, found.home) == ("", None, "")
     assert found.place is not None
     assert found.place.file == str(path)
     assert path.read_text().splitlines()[found.place.line - 1].strip() == text.splitlines()[0]
@@ -235,22 +242,30 @@ def test_what_has_no_evidence_says_why(lab: Lab, text: str, reason: str) -> None
     assert reason in found.reason
 
 
-def test_of_two_classes_of_one_name_the_one_that_is_there_is_hashed(lab: Lab) -> None:
-    lab.write(
-        "lib",
-        """
-        import sys
-        if sys.argv is None:
-            class C:
-                def m(self):
-                    return 1
-        else:
-            class C:
-                def m(self):
-                    return 2
-        """,
-    )
-    assert read(lab, "lib.C").source == sha("class C:\n    def m(self):\n        return 2\n")
+@pytest.mark.parametrize("there", [0, 1])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "def m(self):\n    return {}",
+        "x = {}\ndef m(self): return 1",
+        "def m(self):\n    return 1\nx = {}",
+        "@property\ndef p(self):\n    return {}",
+        "@staticmethod\ndef s():\n    return {}",
+        "from .elsewhere import f, g\ndef m(self): return {}",
+        "",
+    ],
+    ids=["method", "last line", "first line", "property", "static method", "borrowed", "one line"],
+)
+def test_of_two_classes_of_one_name_the_one_that_is_there_is_hashed(lab: Lab, body: str, there: int) -> None:
+    def text(value: int) -> str:
+        lines = [f"    {line}\n" for line in body.format(value).splitlines()]
+        return "class C:\n" + "".join(lines) if body else f"class C: m = lambda self: {value}\n"
+
+    # Functions of another file stand at lines where this one has either class.
+    lab.write("elsewhere", "\n\ndef f(self): return 1\n" + "\n" * (text(0).count("\n")) + "def g(self): return 1\n")
+    texts = ["".join(f"    {line}\n" for line in text(value).splitlines()) for value in (0, 1)]
+    lab.write("lib", f"THERE = {there}\nif THERE == 0:\n{texts[0]}else:\n{texts[1]}")
+    assert read(lab, "lib.C").source == sha(text(there))
 
 
 def test_lines_are_counted_as_python_counts_them(lab: Lab) -> None:
@@ -500,10 +515,10 @@ def test_a_class_of_an_extension_has_the_evidence_of_its_binaries() -> None:
 def test_what_has_no_source_is_described_by_the_module_that_it_names_or_else_its_owner_s(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked: list[str] = []
+    asked: list[tuple[str, str | None]] = []
 
     def artifact_hash(module: str, file: str | None) -> str:
-        asked.append(module)
+        asked.append((module, file))
         return f"artifact-v1:{module}"
 
     monkeypatch.setattr(evidence, "artifact_hash", artifact_hash)
@@ -515,7 +530,7 @@ def test_what_has_no_source_is_described_by_the_module_that_it_names_or_else_its
         ("artifact-v1:json", "json"),
         (None, ""),
     ]
-    assert asked == ["builtins", "json"]
+    assert asked == [("builtins", None), ("json", importlib.import_module("json").__file__)]
 
 
 def test_a_class_that_c_code_made_is_not_described_by_a_python_class_of_its_name() -> None:
@@ -566,20 +581,43 @@ def test_a_class_that_says_what_it_wraps_is_no_layer(lab: Lab) -> None:
 
 
 def test_a_record_names_an_artifact_only_where_there_is_one() -> None:
-    assert set(EvidenceRecord().to_dict()) == {"dist", "version", "source", "ast", "chain", "file"}
+    nothing = dict.fromkeys(("dist", "version", "source", "ast"), None)
+    assert EvidenceRecord().to_dict() == {**nothing, "chain": [], "file": ""}
     assert EvidenceRecord(artifact="artifact-v1:a").to_dict()["artifact"] == "artifact-v1:a"
 
 
-@pytest.mark.parametrize("now", ["def f(x, y):\n    return x\n", "\n\ndef f(x):\n    return x\n", "f = 3\n"])
+@pytest.mark.parametrize(
+    "now",
+    [
+        "def f(x, y):\n    return x\n",
+        "def f(y):\n    return y\n",
+        "def f(*x):\n    return x\n",
+        "def f():\n    x = 1\n    return x\n",
+        "class f:\n    x = 1\n",
+        "\n\ndef f(x):\n    return x\n",
+        "f = 3\n",
+    ],
+)
 def test_a_file_that_was_exchanged_for_an_older_one_is_not_taken_for_what_was_loaded(lab: Lab, now: str) -> None:
-    path = lab.write("lib", "def f(x):\n    return x\n")
+    assert exchanged(lab, "def f(x):\n    return x\n", now) == "line 1 of its file does not define 'f' (any more)"
+
+
+@pytest.mark.parametrize(("before", "now"), [("ax", "x"), ("x", "ax"), ("x", "__x"), ("__x", "x"), ("_C__x", "_x")])
+def test_parameters_of_other_names_are_those_of_another_function(lab: Lab, before: str, now: str) -> None:
+    texts = [f"def f({name}):\n    return {name}\n" for name in (before, now)]
+    assert exchanged(lab, *texts) == "line 1 of its file does not define 'f' (any more)"
+
+
+def exchanged(lab: Lab, before: str, now: str) -> str:
+    """Why `lib.f`, loaded from the first text, has no evidence where its file is the second, and as old."""
+    path = lab.write("lib", before)
     module = lab.load("lib")
     path.write_text(now)
     os.utime(path, (0, 0))  # a copy keeps its age: nothing says that it was not there from the start
     linecache.checkcache(str(path))
     found = LiveReader().read(module.f, "f")
     assert found.source is None
-    assert found.reason == "line 1 of its file does not define 'f' (any more)"
+    return found.reason
 
 
 def test_a_slot_of_that_name_is_not_what_an_object_wraps() -> None:
@@ -588,3 +626,127 @@ def test_a_slot_of_that_name_is_not_what_an_object_wraps() -> None:
 
     value = Slotted()
     assert unwrapped(value, "f") == (value, [])
+
+
+@pytest.mark.parametrize(
+    ("accessors", "reason"),
+    [
+        ("plain, lambda self, value: None", "a lambda has no definition of its own"),
+        ("lambda self: 1, plain", "a lambda has no definition of its own"),
+        ("operator.attrgetter('x')", "operator:attrgetter has no Python source"),
+        ("plain, None, made", "made by exec"),
+    ],
+)
+def test_a_property_with_an_accessor_that_cannot_be_read_has_no_evidence(lab: Lab, accessors: str, reason: str) -> None:
+    lab.write(
+        "lib",
+        f"""
+        import operator
+        exec("def made(self): pass")
+        def plain(self, value=None):
+            return 1
+        class C:
+            p = property({accessors})
+        """,
+    )
+    found = read(lab, "lib.C.p")
+    assert (found.source, found.ast, found.artifact) == (None, None, None)
+    assert reason in found.reason
+
+
+def test_a_property_is_where_its_first_accessor_is(lab: Lab) -> None:
+    path = lab.write(
+        "lib",
+        """
+        def f(self): return 1
+        def g(self, value): pass
+        class C:
+            p = property(g, f)
+            q = property(None, f)
+        """,
+    )
+    for name, line in (("p", 3), ("q", 2)):
+        place = read(lab, f"lib.C.{name}").place
+        assert place is not None
+        assert (place.file, place.line) == (str(path), line)
+
+
+def test_a_function_that_calls_one_it_was_given_by_another_name_is_what_is_described(lab: Lab) -> None:
+    lab.write(
+        "lib",
+        """
+        def make(helper):
+            def f(x):
+                return helper(x)
+            return f
+        def double(x):
+            return 2 * x
+        f = make(double)
+        """,
+    )
+    found = read(lab, "lib.f")
+    assert (found.source, found.chain) == (sha("def f(x):\n    return helper(x)\n"), ())
+
+
+def test_a_closure_that_has_nothing_in_a_cell_yet_is_read(lab: Lab) -> None:
+    lab.write(
+        "lib",
+        """
+        def make():
+            def f(x):
+                return later(x)
+            return f
+            later = None
+        f = make()
+        """,
+    )
+    assert read(lab, "lib.f").source == sha("def f(x):\n    return later(x)\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "f = lambda x: x",
+        "exec('def f(x): return x')",
+        "f = type('f', (), {'x': 1})",
+        "f = property(lambda self: 1)",
+        "def f(x): return 1\nf.__code__ = compile('def f(x): return 2', __file__, 'exec').co_consts[0]",
+    ],
+)
+def test_python_code_that_cannot_be_read_is_not_described_by_the_binaries_of_its_package(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setattr(evidence, "artifact_hash", lambda module, file: "artifact-v1:any")
+    lab.write("lib", text)
+    value = lab.load("lib").f
+    found = LiveReader().read(value, "f", lab.path("lib"))
+    assert (found.source, found.artifact, found.home) == (None, None, "")
+    assert found.reason
+
+
+@pytest.mark.parametrize("module", ["no_such_module", "a_module_without_a_file", "builtins", 3, None])
+def test_a_class_of_a_module_without_a_file_has_no_source(monkeypatch: pytest.MonkeyPatch, module: object) -> None:
+    monkeypatch.setitem(sys.modules, "a_module_without_a_file", types.ModuleType("a_module_without_a_file"))
+    made = type("C", (), {"__module__": module})
+    found = LiveReader().read(made, "C", "lib")
+    assert (found.source, found.reason) == (None, "class C has no Python source")
+
+
+def test_layers_have_the_same_names_on_pythons_whose_code_does_not_tell_them(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.write("deco", DECORATORS)
+    lab.write("lib", "from .deco import polite, rude\n\n@polite\n@rude\ndef f(x):\n    return x\n")
+    lab.write("made", "exec('def rude(f):\\n def other(*args): return f(*args)\\n return other')\n")
+    lab.write("under", "from .made import rude\n\n@rude\ndef f(x):\n    return x\n")
+    monkeypatch.setattr(evidence, "hasattr", lambda item, name: name != "co_qualname", raising=False)
+    deco = lab.path("deco")
+    assert read(lab, "lib.f").chain == (f"{deco}:polite.<locals>.layer", f"{deco}:rude.<locals>.other")
+    assert read(lab, "under.f").chain == (f"{lab.path('made')}:other",), "what has no text has its bare name"
+
+
+@pytest.mark.parametrize("item", [EvidenceRecord(), Layer("m:f", None), LIVE], ids=["record", "layer", "live"])
+def test_what_was_read_is_not_changed_afterwards(item: Any) -> None:
+    for field in dataclasses.fields(item):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(item, field.name, None)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from turbo_hydra.engine.signature import accepted_by, difference, seen_by_caller
+from turbo_hydra.engine.signature import accepted_by, difference, same_parameters, seen_by_caller
 
 
 def signature(text: str) -> Signature:
@@ -200,3 +200,94 @@ def test_a_caller_sees_what_a_wrapper_wraps_and_the_wrapper_accepts_what_its_cod
 def test_what_has_no_signature_has_none() -> None:
     assert seen_by_caller(3) is None
     assert accepted_by(type("C", (), {"__signature__": 3})()) is None
+
+
+class _Called:
+    def __call__(self, x: Any, *, k: Any = 1) -> None:
+        pass
+
+
+class _Slotted:
+    __slots__ = ()
+
+    def __call__(self, x: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (len, "(obj, /)"),
+        (_Called(), "(x: 'Any', *, k: 'Any' = 1) -> 'None'"),
+        (_Called.__call__, "(self, x: 'Any', *, k: 'Any' = 1) -> 'None'"),
+        (_Slotted(), "(x: 'Any') -> 'None'"),
+        (functools.partial(lambda x, y, z=1: None, 1), "(y, z=1)"),
+        (dict.get, "(self, key, default=None, /)"),
+    ],
+    ids=["builtin", "object", "method", "slots", "partial", "slot of C"],
+)
+def test_whatever_can_be_called_has_its_signature(value: Any, text: str) -> None:
+    assert (str(seen_by_caller(value)), str(accepted_by(value))) == (text, text)
+
+
+@given(_signatures(), _signatures())
+def test_what_is_said_of_a_function_is_seen_by_callers_and_changes_nothing_of_what_it_accepts(
+    made: Signature, said: Signature
+) -> None:
+    function: Any = function_of.__wrapped__(made)
+    function.__signature__ = said
+    assert (seen_by_caller(function), str(accepted_by(function))) == (said, str(made))
+    assert function.__signature__ is said
+
+
+def _seen(made: Signature) -> list[tuple[str, Any, bool]]:
+    """What a caller sees; the names of keyword-only parameters in any order, those of *args and **kwargs for nobody."""
+    only = Parameter.KEYWORD_ONLY
+    items = [(item.name, item.kind, item.default is Parameter.empty) for item in made.parameters.values()]
+    return [item for item in items if item[1] is not only] + sorted(item for item in items if item[1] is only)
+
+
+@given(_pairs())
+def test_code_that_takes_the_same_parameters_differs_in_nothing(pair: tuple[Signature, Signature]) -> None:
+    first, second = (function_of.__wrapped__(item) for item in pair)
+    same = same_parameters(first, second)
+    assert same is same_parameters(second, first)
+    if same:
+        assert _seen(pair[0]) == _seen(pair[1])
+        assert difference(*pair) is None
+    else:
+        assert list(pair[0].parameters.values()) != list(pair[1].parameters.values())
+    assert same_parameters(first, function_of.__wrapped__(pair[0])) is True
+
+
+@pytest.mark.parametrize(("original", "replacement", "said"), CASES)
+def test_code_of_functions_that_differ_does_not_take_the_same_parameters(
+    original: str, replacement: str, said: str | None
+) -> None:
+    first, second = (eval(f"lambda {text}: None") for text in (original, replacement))
+    same = same_parameters(first, second)
+    assert same is same_parameters(second, first)
+    assert said is None or not same
+    assert same_parameters(first, eval(f"lambda {original}: None")) is True
+
+
+def test_in_doubt_parameters_are_not_the_same() -> None:
+    def plain(x: Any) -> None:
+        pass
+
+    def other(x: Any) -> None:
+        pass
+
+    class Called:
+        def __call__(self, x: Any) -> None:
+            pass
+
+    assert same_parameters(plain, other) is True
+    for doubtful in (len, Called(), functools.partial(plain), plain.__get__(3)):
+        assert same_parameters(plain, doubtful) is False
+        assert same_parameters(doubtful, plain) is False
+        assert same_parameters(doubtful, doubtful) is False
+    other.__wrapped__ = lambda y: None  # type: ignore[attr-defined]
+    assert same_parameters(plain, other) is False
+    assert same_parameters(other, plain) is False
+    assert same_parameters(other, other) is False

@@ -43,8 +43,8 @@ def find(members: Sequence[PreparedMember]) -> list[Conflict]:
     found: list[Conflict] = []
     by_site: dict[tuple[int, str], list[PreparedMember]] = {}
     classes: dict[int, PreparedMember] = {}
-    for prepared in members:
-        if prepared.member.observer or prepared.group.is_import_group:
+    for prepared in members:  # those of import groups have no site
+        if prepared.member.observer:
             continue
         for key in _keys(prepared):
             by_site.setdefault(key, []).append(prepared)
@@ -56,7 +56,7 @@ def find(members: Sequence[PreparedMember]) -> list[Conflict]:
             for second in rivals[index + 1 :]:
                 pair = (id(first), id(second))
                 one = covering.get(first.group.id, first.group.id) == covering.get(second.group.id, second.group.id)
-                if first is not second and pair not in seen and not _compatible(first, second, one_covers=one):
+                if pair not in seen and not _compatible(first, second, one_covers=one):
                     seen.add(pair)
                     found.append(_conflict(first, second, "both change one object"))
     for prepared in members:
@@ -148,12 +148,12 @@ def _home_key(site: Site) -> tuple[int, str] | None:
     """Key of the place that defines the object, where that can be seen without importing anything."""
     value = function_of(site.raw)
     module, qualname = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
-    if not isinstance(module, str) or not isinstance(qualname, str) or "<locals>" in qualname:
+    if not isinstance(module, str) or not isinstance(qualname, str):
         return None
-    owner: Any = sys.modules.get(module)
+    owner: Any = sys.modules.get(module)  # what a function made has no such place: nothing holds "<locals>"
     *parents, name = qualname.split(".")
     for parent in parents:
         owner = vars(owner).get(parent) if hasattr(owner, "__dict__") else None
-    if owner is None or not hasattr(owner, "__dict__") or function_of(vars(owner).get(name)) is not value:
+    if not hasattr(owner, "__dict__") or function_of(vars(owner).get(name)) is not value:
         return None
     return (id(owner), name)

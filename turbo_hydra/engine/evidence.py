@@ -191,7 +191,7 @@ class LiveReader:
         module = sys.modules.get(cls.__module__)
         file = getattr(module, "__file__", None)
         # A class that C code made may share its name with one in the module's Python file, as those of datetime do.
-        if module is None or file is None or file.endswith(_EXTENSIONS) or not cls.__flags__ & _HEAP_TYPE:
+        if file is None or file.endswith(_EXTENSIONS) or not cls.__flags__ & _HEAP_TYPE:
             return None, None, f"class {cls.__qualname__} has no Python source"
         index = self._index(file, vars(module))
         if isinstance(index, str):

@@ -53,7 +53,7 @@ def same_parameters(first: Any, second: Any) -> bool:
 def _shape(function: types.FunctionType) -> tuple[Any, ...]:
     code = function.__code__
     flags = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
-    count = code.co_argcount + code.co_kwonlyargcount + bin(flags).count("1")
+    count = code.co_argcount + code.co_kwonlyargcount
     optional = frozenset(function.__kwdefaults__ or ())
     kinds = (code.co_posonlyargcount, code.co_argcount, code.co_kwonlyargcount, flags)
     return (kinds, code.co_varnames[:count], len(function.__defaults__ or ()), optional)
