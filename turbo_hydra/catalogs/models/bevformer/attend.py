@@ -58,6 +58,8 @@ def unfit(module: Any, features: Tensor, reference_points: Tensor, maps: Maps) -
     """Why an attention of one map a sample is left to upstream, None where it is not."""
     if reference_points.shape[-1] != 2:
         return "reference points that are not x and y"
+    if not reference_points.numel():
+        return "no queries"
     if maps.cells is not None and maps.cells != features.shape[1 if module.batch_first else 0]:
         return "shapes that are not those of value"
     return None
