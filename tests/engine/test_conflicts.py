@@ -270,7 +270,7 @@ def test_whatever_a_callable_says_of_itself_it_is_a_target(lab: Lab, about: str,
     lab.write("new", "def f(x):\n    return 'ours'\ndef g(x):\n    return 'theirs'\n")
     lab.group("a", lab.replace("lib.f", "new.f"))
     lab.group("b", lab.replace("lib.g", "new.g"))
-    lab.apply(force=("*",), count_calls="off")
+    lab.apply(force=("*",))
     assert lab.planned is not None
     assert lab.planned.conflicts == []
     lib = lab.load("lib")

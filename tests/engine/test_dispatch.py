@@ -564,6 +564,24 @@ def test_recursion_through_the_site_is_counted_at_each_call() -> None:
     assert counts(hits) == (6, 0)
 
 
+class Proxy:
+    """Answers whatever it is asked, with something else than functions have there."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return "original"
+
+    def __getattr__(self, name: str) -> Any:
+        return Proxy()
+
+
+def test_a_callable_that_answers_any_name_is_replaced_as_any_other() -> None:
+    function, hits = make(Proxy(), lambda *args, **kwargs: "replacement")
+    assert function(1, x=2) == "replacement"
+    assert counts(hits) == (1, 0)
+    assert isinstance(function.__qualname__, str)
+    assert isinstance(function.__annotations__, dict)
+
+
 # Caches.
 
 

@@ -12,7 +12,7 @@ import functools
 import inspect
 import keyword
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from inspect import Parameter, Signature
 from typing import Any, NoReturn
 
@@ -130,7 +130,8 @@ def _generate(original: Any, signature: Signature, names: dict[str, Any], own: s
             f"{begin}{own}original({arguments}){end}",
         ]
     code = _compiled("\n    ".join([f"{prefix}def dispatch({_head(signature)}):", *body]))
-    name = getattr(original, "__name__", code.co_name)
+    called = getattr(original, "__name__", None)
+    name = called if isinstance(called, str) else code.co_name  # a proxy has an answer to everything
     # For tracebacks and profilers; Python 3.10 has no co_qualname.
     named: Any = {key: name for key in ("co_name", "co_qualname") if hasattr(code, key)}
     code = code.replace(co_filename=f"<turbo_hydra {names[f'{own}label']}>", **named)
@@ -179,9 +180,10 @@ def _call(signature: Signature) -> str:
 def _dress(function: types.FunctionType, original: Any) -> None:
     for attribute in ("__module__", "__qualname__", "__doc__"):
         value = getattr(original, attribute, None)
-        if value is not None:
+        if isinstance(value, str):
             setattr(function, attribute, value)
-    function.__annotations__ = dict(getattr(original, "__annotations__", None) or {})
+    annotations = getattr(original, "__annotations__", None)
+    function.__annotations__ = dict(annotations) if isinstance(annotations, Mapping) else {}
     if isinstance(original, types.FunctionType):
         marks = {key: value for key, value in vars(original).items() if not key.startswith("_torchdynamo")}
         function.__dict__.update(marks)
