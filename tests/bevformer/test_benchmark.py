@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import os
@@ -12,8 +13,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-
-from benchmarks.bevformer_worker import config_of
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = """
@@ -39,7 +38,12 @@ groups:
         ("+bevformer.conv_tf32", {"bevformer.msda", "mmcv.msda", "bevformer.sca", "bevformer.conv_tf32"}),
     ],
 )
-def test_a_row_has_its_groups_and_what_they_depend_on(tmp_path: Path, row: str, groups: set[str]) -> None:
+def test_a_row_has_its_groups_and_what_they_depend_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: str, groups: set[str]
+) -> None:
+    # The suite runs with PYTHONSAFEPATH, which keeps the current folder, and with it the benchmarks, off the path.
+    monkeypatch.syspath_prepend(str(ROOT))
+    config_of = importlib.import_module("benchmarks.bevformer_worker").config_of
     base = tmp_path / "base.yaml"
     of = {"mmcv": {"msda": True}, "bevformer": {"msda": True, "sca": True, "conv_tf32": False}}
     base.write_text(yaml.safe_dump({**yaml.safe_load(CONFIG), "groups": of}), encoding="utf-8")
@@ -57,7 +61,6 @@ def test_rows_take_turns_and_compute_alike(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.bevformer", "--config", str(config), "--rounds", "3"]
     command += ["--repo", str(ROOT / "tests" / "bevformer" / "repository"), "--json", str(out)]
     command += ["--builder", "tests.bevformer.parts:parts", "--", *asked]
-    # The suite runs with PYTHONSAFEPATH, which keeps the current folder off the path.
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
     assert done.returncode == 1, done.stderr[-3000:]
