@@ -81,6 +81,28 @@ def test_an_instance_that_calls_what_is_applied_hides_nothing(two: tuple[Lab, La
     assert told(lab) == []
 
 
+def test_neither_other_members_nor_instances_that_hide_nothing_are_in_the_way(two: tuple[Lab, Lab]) -> None:
+    lab, other = two
+    lab.write(
+        "more",
+        "class Slim:\n    __slots__ = ('size',)\n\n    def run(self, x):\n        return x * 2\n\n\n"
+        "class Slot(Slim):\n    __slots__ = ()\n\n\ndef run(x):\n    return x\n\n\nclass Table:\n    pass\n",
+    )
+    lab.write("faster", "from . import more\n\n\nclass Table(more.Table):\n    pass\n\n\ndef run(x):\n    return -x\n")
+    lab.group("slim", lab.replace("more.Slim.run", "new.run"))
+    lab.group("function", lab.replace("more.run", "faster.run"))
+    lab.group("table", lab.replace("more.Table", "faster.Table"))  # no call of a class is counted
+    lab.record()
+    lab.apply()
+    quiet = [lab.get("lib.Norm")(), lab.get("more.Slim")(), lab.get("more.Slot")(), lab.get("more.Table")()]
+    hiding = bound(lab.get("lib.Small")(), other.load("theirs").run)
+    assert lab.get("lib.Gate")().run(1) == 11
+    assert [(group, count) for group, _, count in told(lab)] == [("lab.norm", "1 instances")]
+    statuses = {name: lab.status(name) for name in ("slim", "function", "table")}
+    assert set(statuses.values()) == {"applied"}, lab.engines[-1].report.to_markdown()
+    del quiet, hiding
+
+
 def test_a_member_that_nothing_hides_is_looked_for_a_few_times_only(
     two: tuple[Lab, Lab], monkeypatch: pytest.MonkeyPatch
 ) -> None:
