@@ -270,6 +270,19 @@ def test_a_foreign_wrapper_on_top_is_left_alone_and_named(guarded: Lab) -> None:
     assert results(lab) == ORIGINALS
 
 
+def test_what_an_owner_will_not_take_back_is_told_by_undo_and_the_rest_is_taken_back(guarded: Lab) -> None:
+    lab = guarded
+    lab.group("it", lab.replace("lib.a", "new.f"), lab.replace("lib.b", "new.f"))
+    lab.group("other", lab.replace("lib.c", "new.f"))
+    lab.record()
+    made = lab.apply()
+    lab.load("lib").RAISE["a"] = RuntimeError("no more writes")
+    (left,) = made.undo()
+    assert left == f"'{lab.path('lib.a')}' could not be put back: RuntimeError: no more writes"
+    assert (lab.status(), lab.status("other")) == ("failed", "rolled_back")
+    assert results(lab) == {**ORIGINALS, "a": "ours"}
+
+
 def test_applying_again_after_undo_is_as_the_first_time(guarded: Lab) -> None:
     lab = guarded
     lab.group("it", *(lab.replace(f"lib.{name}", "new.f") for name in "abcd"))
