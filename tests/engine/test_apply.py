@@ -283,6 +283,24 @@ def test_what_an_owner_will_not_take_back_is_told_by_undo_and_the_rest_is_taken_
     assert results(lab) == {**ORIGINALS, "a": "ours"}
 
 
+def test_a_wrap_that_cannot_be_made_around_another_one_blocks_its_group_with_the_reason(guarded: Lab) -> None:
+    lab = guarded
+    lab.write(
+        "wraps",
+        "def one(original, options):\n    return lambda x: original(x) + ' one'\n\n\n"
+        "def two(original, options):\n    if hasattr(original, '__wrapped__'):\n        raise ValueError('wrapped')\n"
+        "    return lambda x: original(x) + ' two'\n",
+    )
+    lab.group("first", lab.wrap("lib.a", "wraps.one", stack=True))
+    lab.group("second", lab.wrap("lib.a", "wraps.two", stack=True))
+    lab.record()
+    made = lab.apply()
+    assert (lab.status("first"), lab.status("second")) == ("applied", "blocked")
+    assert lab.load("lib").a(1) == "original one"
+    assert made.plan.groups["lab.second"].reasons == ["replacement.factory"]
+    assert "wrapped" in lab.message("second")
+
+
 def test_applying_again_after_undo_is_as_the_first_time(guarded: Lab) -> None:
     lab = guarded
     lab.group("it", *(lab.replace(f"lib.{name}", "new.f") for name in "abcd"))
