@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
 import json
 import os
 import signal
@@ -258,13 +260,54 @@ def test_signals_that_wait_are_seen() -> None:
         os._exit(0)
     try:
         end = time.monotonic() + 10
-        while not processes.is_pending(child, signal.SIGUSR1):
+        while not processes.is_at(child, signal.SIGUSR1):
             assert time.monotonic() < end
-        assert not processes.is_pending(child, signal.SIGUSR2)
+        assert not processes.is_at(child, signal.SIGUSR2)
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-    assert not processes.is_pending(child, signal.SIGUSR1)
+    assert not processes.is_at(child, signal.SIGUSR1)
+
+
+def test_a_signal_is_at_a_process_until_its_handler_has_written_the_stacks() -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writing, b"." * 65536)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writing, b".")
+    os.set_blocking(writing, True)
+    begun, begins = os.pipe()
+    child = os.fork()
+    if child == 0:
+        faulthandler.register(signal.SIGUSR1, file=writing, all_threads=True)
+        os.write(begins, b".")
+        time.sleep(600)
+        os._exit(0)
+    try:
+        os.read(begun, 1)
+        os.kill(child, signal.SIGUSR1)
+        # Nobody reads: the handler waits in the midst of its first line, for as long as one looks.
+        assert all(processes.is_at(child, signal.SIGUSR1) for _ in range(2000))
+        os.set_blocking(reading, False)
+        read, unseen = b"", 0
+        end = time.monotonic() + 10
+        while unseen < 3:
+            assert time.monotonic() < end
+            unseen = 0 if processes.is_at(child, signal.SIGUSR1) else unseen + 1
+            with contextlib.suppress(BlockingIOError):
+                read += os.read(reading, 65536)
+        stacks = read.lstrip(b".")
+        assert b"most recent call first" in stacks
+        assert b"in test_a_signal_is_at_a_process" in stacks
+        assert stacks.endswith(b"\n")
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        for number in (reading, writing, begun, begins):
+            os.close(number)
 
 
 def test_kills_for_memory_are_counted() -> None:

@@ -93,9 +93,12 @@ def catches(process: int, signum: int) -> bool:
     return _in_mask(process, "SigCgt", signum)
 
 
-def is_pending(process: int, signum: int) -> bool:
-    """Tell whether a signal was sent to a process and has not reached it yet."""
-    return _in_mask(process, "ShdPnd", signum)
+def is_at(process: int, signum: int) -> bool:
+    """Tell whether a signal that was sent to a process has not reached it yet, or its handler is at work.
+
+    The kernel gives it to the main thread, which has it blocked until the handler returns; or has always.
+    """
+    return _in_mask(process, "ShdPnd", signum) or _in_mask(process, "SigBlk", signum)
 
 
 def _in_mask(process: int, name: str, signum: int) -> bool:

@@ -20,6 +20,8 @@ from turbo_hydra.launch.timing import BEAT, START_TIMEOUT
 
 # A real-time signal: SIGUSR1 and SIGUSR2 are taken by schedulers' and trainers' own conventions.
 DUMP_SIGNAL = signal.SIGRTMAX - 3
+# Seconds that ranks have for writing their stacks before they are ended.
+_PATIENCE = 5.0
 
 
 def answer_with_stacks() -> None:
@@ -134,9 +136,11 @@ class _Hang:
 
     def _ended(self, what: str, setting: str) -> Trouble:
         asked = dump_stacks()
-        # The stacks are written by the ranks themselves, which takes them a moment.
-        end = time.monotonic() + 2.0
-        while time.monotonic() < end and any(processes.is_pending(process, DUMP_SIGNAL) for process in asked):
+        # The stacks are written by the ranks themselves, which takes them a moment. Between its delivery and its
+        # handler a signal is nowhere to be seen: once is not enough.
+        end, unseen = time.monotonic() + _PATIENCE, 0
+        while time.monotonic() < end and unseen < 3:
+            unseen = 0 if any(processes.is_at(process, DUMP_SIGNAL) for process in asked) else unseen + 1
             time.sleep(0.02)
         where = self._job.folder / "ranks" / "*" / "stderr.log"
         return Trouble(
