@@ -289,8 +289,11 @@ def test_a_signal_is_at_a_process_until_its_handler_has_written_the_stacks() -> 
     try:
         os.read(begun, 1)
         os.kill(child, signal.SIGUSR1)
-        # Nobody reads: the handler waits in the midst of its first line, for as long as one looks.
-        assert all(processes.is_at(child, signal.SIGUSR1) for _ in range(2000))
+        # Nobody reads: the handler, once it has begun, waits in the midst of its first line for as long as one looks.
+        end = time.monotonic() + 10
+        while not processes._in_mask(child, "SigBlk", signal.SIGUSR1):
+            assert time.monotonic() < end
+        assert all(processes.is_at(child, signal.SIGUSR1) for _ in range(1000))
         os.set_blocking(reading, False)
         read, unseen = b"", 0
         end = time.monotonic() + 10
