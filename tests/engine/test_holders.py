@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from turbo_hydra.engine import early, holders
+from turbo_hydra.engine import early, holders, instances
 from turbo_hydra.engine.targets import Site
 
 if TYPE_CHECKING:
@@ -464,9 +464,9 @@ def test_replacing_a_name_for_a_builtin_leaves_the_builtin_alone(lab: Lab) -> No
 def own_attributes(*owners: type, name: str = "m") -> list[list[str]]:
     """The classes of the instances that hold `name` themselves, by owner."""
     sites = [Site(f"lib.{owner.__name__}.{name}", owner, name, None, True, "method") for owner in owners]
-    found = early.own_attributes(sites)
+    found = instances.hiding(sites)
     assert set(found) <= {site.key for site in sites}
-    return [[item.rsplit(" at ", 1)[0].rsplit(".", 1)[1] for item in found.get(site.key, [])] for site in sites]
+    return [[type(item).__qualname__ for item in found.get(site.key, [])] for site in sites]
 
 
 class Base:
@@ -534,8 +534,8 @@ def test_instances_are_looked_at_without_their_doing_and_whatever_their_class_is
 
 def test_a_function_of_a_module_is_held_by_no_instance() -> None:
     module = types.ModuleType("made")
-    assert early.own_attributes([Site("made.f", module, "f", None, True, "function")]) == {}
-    assert early.own_attributes([]) == {}
+    assert instances.hiding([Site("made.f", module, "f", None, True, "function")]) == {}
+    assert instances.hiding([]) == {}
 
 
 @pytest.fixture

@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Sequence
-from typing import Any
 
+from turbo_hydra.engine.instances import OWN_ATTRIBUTE, hiding, own
 from turbo_hydra.engine.lost import described
 from turbo_hydra.engine.members import PreparedMember
-
-CODE = "instances.own_attribute"
+from turbo_hydra.engine.targets import Site
 
 
 def look(members: Sequence[PreparedMember]) -> bool:
@@ -27,44 +25,20 @@ def look(members: Sequence[PreparedMember]) -> bool:
         Whether all objects of the process were gone through, which takes time.
     """
     counted = [(member, any(member.hits.to_dict().values())) for member in members if member.hits is not None]
-    silent = [member for member, called in counted if not called and _of_a_class(member)]
+    silent = [(member, site) for member, called in counted if not called and (site := _of_a_class(member)) is not None]
     if not silent or not any(called for _, called in counted):
         return False
-    hiding = _hiding(silent)
-    for member in silent:
-        values = hiding.get(id(member), [])
-        if values and member.site is not None:
-            name = member.site.name
-            message = f"instances have got a '{name}' of their own since apply(): {described(values[0], member.site)}"
-            member.warn(CODE, message, actual=f"{len(values)} instances")
+    found = hiding(site for _, site in silent)
+    for member, site in silent:
+        instances = found.get(site.key, [])
+        if instances:
+            what = described(own(instances[0]).get(site.name), site)
+            message = f"instances have got a '{site.name}' of their own since apply(): {what}"
+            member.warn(OWN_ATTRIBUTE, message, actual=f"{len(instances)} instances")
     return True
 
 
-def _of_a_class(member: PreparedMember) -> bool:
-    told = any(check.code == CODE for check in member.checks)
-    return member.site is not None and isinstance(member.site.owner, type) and not told
-
-
-def _hiding(members: Sequence[PreparedMember]) -> dict[int, list[Any]]:
-    """What instances hold under a target's name, by the identity of the member; one pass over all objects."""
-    found: dict[int, list[Any]] = {}
-    # By the identity of a class: a metaclass may define what its classes are equal to.
-    wanted: dict[int, list[tuple[int, str]]] = {}
-    by_kind: dict[int, list[tuple[int, str]]] = {}
-    for member in members:
-        if member.site is not None:
-            wanted.setdefault(id(member.site.owner), []).append((id(member), member.site.name))
-    for instance in gc.get_objects():
-        kind = type(instance)
-        keys = by_kind.get(id(kind))
-        if keys is None:
-            keys = by_kind[id(kind)] = [key for cls in type.mro(kind) for key in wanted.get(id(cls), ())]
-        if keys:
-            try:
-                own = object.__getattribute__(instance, "__dict__")  # runs nothing of the instance's class
-            except AttributeError:  # of a class with slots
-                continue
-            for key, name in keys:
-                if name in own:
-                    found.setdefault(key, []).append(own[name])
-    return found
+def _of_a_class(member: PreparedMember) -> Site | None:
+    """The member's site where instances could hide it and that has not been told yet."""
+    told = any(check.code == OWN_ATTRIBUTE for check in member.checks)
+    return member.site if member.site is not None and isinstance(member.site.owner, type) and not told else None
