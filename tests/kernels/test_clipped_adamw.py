@@ -92,6 +92,15 @@ def test_low_precision_is_no_further_from_the_exact_training_than_torchs() -> No
         assert_close(mine, reference, truth.detach())
 
 
+def clipped_before_the_second_step(parameters: Sequence[nn.Parameter], optimizer: torch.optim.Optimizer) -> None:
+    """The first step is the kernel's; the second one's gradients are clipped, and wait for it."""
+    for number in range(2):
+        give(parameters, number)
+        nn.utils.clip_grad_norm_(parameters, 0.5)
+        if number == 0:
+            optimizer.step()
+
+
 def test_gradients_wait_as_backward_left_them() -> None:
     parameters = made()
     optimizer = torch.optim.AdamW(parameters, **SETTINGS)
@@ -117,11 +126,7 @@ def test_what_changes_gradients_in_between_is_told(change: Callable[[Tensor], Te
     parameters = made()
     optimizer = torch.optim.AdamW(parameters, **SETTINGS)
     with replaced():
-        for number in range(2):
-            give(parameters, number)
-            nn.utils.clip_grad_norm_(parameters, 0.5)
-            if number == 0:
-                optimizer.step()
+        clipped_before_the_second_step(parameters, optimizer)
         assert parameters[1].grad is not None
         change(parameters[1].grad)
         with pytest.raises(clipped_adamw.ChangedGradients, match="switch that group off for this script"):
@@ -132,11 +137,7 @@ def test_a_gradient_that_is_exchanged_in_between_is_told() -> None:
     parameters = made()
     optimizer = torch.optim.AdamW(parameters, **SETTINGS)
     with replaced():
-        for number in range(2):
-            give(parameters, number)
-            nn.utils.clip_grad_norm_(parameters, 0.5)
-            if number == 0:
-                optimizer.step()
+        clipped_before_the_second_step(parameters, optimizer)
         assert parameters[2].grad is not None
         parameters[2].grad = parameters[2].grad * 3
         with pytest.raises(clipped_adamw.ChangedGradients):

@@ -23,6 +23,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from turbo_hydra import fallback
 from turbo_hydra.kernels import adamw as kernel
+from turbo_hydra.kernels.clip_norm import EPS
 
 NUMBERS = ("lr", "beta1", "beta2", "weight_decay", "eps")
 
@@ -87,16 +88,15 @@ def scale(original: Callable[..., None], options: None) -> Callable[..., None]:
         foreach: bool | None = None,
     ) -> None:
         parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-        held = [item for item in parameters if item.grad is not None]
+        held = [(item, item.grad) for item in parameters if item.grad is not None]
         reason = _not_put_off(held, total_norm)
         if reason is not None:
             fallback(reason)
             original(parameters, max_norm, total_norm, foreach)
             return
-        factor = torch.clamp(float(max_norm) / (total_norm + 1e-6), max=1.0).float()
-        for item in held:
-            if item.grad is not None:
-                _STATE.waiting[item] = _Waiting(factor, weakref.ref(item.grad), item.grad._version)
+        factor = torch.clamp(float(max_norm) / (total_norm + EPS), max=1.0).float()
+        for item, gradient in held:
+            _STATE.waiting[item] = _Waiting(factor, weakref.ref(gradient), gradient._version)
 
     return _clip_grads_with_norm_
 
@@ -114,12 +114,10 @@ def adam(original: Callable[..., None], options: None) -> Callable[..., None]:
         *args: Any,
         **kwargs: Any,
     ) -> None:
-        reason = _not_this_step(params, grads, exp_avgs, exp_avg_sqs, state_steps, args, kwargs)
+        reason = _not_this_step(params, grads, exp_avgs, exp_avg_sqs, args, kwargs)
         number = _steps(state_steps) if reason is None else None
-        if reason is None and number is None:
-            reason = "parameters that have taken different numbers of steps"
-        if reason is not None or number is None:
-            fallback(str(reason))
+        if number is None:
+            fallback(reason or "parameters that have taken different numbers of steps")
             for item in params:
                 _STATE.stepped.pop(item, None)
             _scale(params)
@@ -136,20 +134,19 @@ def adam(original: Callable[..., None], options: None) -> Callable[..., None]:
     return _adam
 
 
-def _not_put_off(parameters: Sequence[Tensor], norm: Tensor) -> str | None:
+def _not_put_off(held: Sequence[tuple[Tensor, Tensor]], norm: Tensor) -> str | None:
     """Why gradients are scaled at once; None if their step can do it."""
     if torch.compiler.is_compiling():
         return "compiled"
-    if not parameters:
+    if not held:
         return "no gradients"
-    if not all(item in _STATE.stepped for item in parameters):
+    if not all(item in _STATE.stepped for item, _ in held):
         return "not stepped by the kernel before"
-    gradients = [item.grad for item in parameters if item.grad is not None]
-    if any(type(item) is not Tensor for item in gradients) or type(norm) is not Tensor:
+    if any(type(item) is not Tensor for item in (norm, *(gradient for _, gradient in held))):
         return "gradients that are not plain tensors"
-    if norm.device != gradients[0].device:
+    if norm.device != held[0][1].device:
         return "a norm from elsewhere"
-    if any(gradient.stride() != item.stride() for item, gradient in zip(parameters, gradients, strict=True)):
+    if any(gradient.stride() != item.stride() for item, gradient in held):
         return "gradients that are not laid in memory like their parameters"
     return None  # what else the kernel asks, the step finds out
 
@@ -159,7 +156,6 @@ def _not_this_step(
     grads: Sequence[Tensor],
     exp_avgs: Sequence[Tensor],
     exp_avg_sqs: Sequence[Tensor],
-    state_steps: Sequence[Tensor],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> str | None:
