@@ -39,6 +39,7 @@ from pathlib import Path
 from typing import Any
 
 import turbo_hydra
+from turbo_hydra.launch.files import write_json
 from turbo_hydra.measure.statistics import median, ratio_interval
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -220,7 +221,7 @@ class Measurement:
     def write(self) -> None:
         """Put what is known so far into the file."""
         if self.args.json:
-            self.args.json.write_text(json.dumps(self.result(), indent=1) + "\n", encoding="utf-8")
+            write_json(self.args.json, self.result())
 
 
 def _ratio(pairs: list[tuple[dict[str, float], dict[str, float]]], part: str) -> list[float] | None:

@@ -36,6 +36,8 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+from turbo_hydra.launch.files import write_json
+
 # What takes long comes last.
 ROWS = ("plain", "liger", "ours", "plain+compile", "ours=*_loss+compile", "liger+compile", "ours+compile")
 # Gemma 2B's own sizes; a model whose vocabulary is what is large about it; one that a CPU steps in no time.
@@ -145,16 +147,9 @@ def measure(row: str, size: str, steps: int, profile: bool, config: Path, answer
         found["groups"] = {entry["group"]: entry["members"][0]["hits"] for entry in applied}
         blocked = [entry for entry in report.execution if entry["status"] in ("blocked", "failed", "rolled_back")]
         found["not_applied"] = {entry["group"]: entry["error"] or entry["reasons"] for entry in blocked}
-    _write(answer, found)
+    write_json(answer, found)
     if profile:
-        _write(answer, {**found, "kernels": _profiled(lambda: step(tokens[-1]), device)})
-
-
-def _write(path: Path, result: dict[str, Any]) -> None:
-    """Write the file whole or not at all."""
-    part = path.with_name(f"{path.name}.part")
-    part.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    part.replace(path)
+        write_json(answer, {**found, "kernels": _profiled(lambda: step(tokens[-1]), device)})
 
 
 def _settle(device: Any) -> None:
@@ -293,8 +288,7 @@ def main() -> int:
             print(_line(row, rounds[row][-1:]), flush=True)
             result["rows"] = {name: summary(rounds[name]) for name in rows if rounds[name]}
             if args.json:
-                args.json.parent.mkdir(parents=True, exist_ok=True)
-                _write(args.json, result)
+                write_json(args.json, result)
     plain = result["rows"].get("plain", {}).get("median_ms")
     for row, found in result["rows"].items():
         ratio = f"  {plain / found['median_ms']:.3f} times plain's speed" if plain and "median_ms" in found else ""
