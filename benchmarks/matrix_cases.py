@@ -9,7 +9,7 @@ the present and the last one, and 900 queries of the decoder. A head of Gemma's 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -18,6 +18,9 @@ from torch.nn import functional
 from benchmarks.kernel_cases import Case, leaves, stem
 
 _HEADS, _SIZE, _BATCH = 8, 256, 32
+_PREFIX_TUNES = tuple(
+    ("prefix_attention", kernel, "default") for kernel in ("probabilities", "scores", "key_product", "row_product")
+)
 # Height and width of each map, queries, points and batch.
 _DEFORMABLE: dict[str, tuple[tuple[tuple[int, int], ...], int, int, int]] = {
     "6 cameras, 4 maps, 10,000 queries, 8 points": (((116, 200), (58, 100), (29, 50), (15, 25)), 10000, 8, 6),
@@ -41,6 +44,26 @@ def prefix_mask(length: int, cameras: int) -> tuple[torch.Tensor, torch.Tensor]:
     block = block.cumsum(0)
     seen = (block[None, None] <= block[None, :, None]) & real[:, None, :] & real[:, :, None]
     return torch.where(seen[:, None], 0.0, -2.3819763e38), real
+
+
+@cache
+def compiled_flex_attention() -> tuple[Callable[..., torch.Tensor], Callable[..., Any]]:
+    """PyTorch's attention that leaves out blocks, and what makes its list of blocks."""
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    return torch.compile(flex_attention, dynamic=False), create_block_mask
+
+
+@cache
+def flex_blocks(length: int, cameras: int) -> Any:
+    """The blocks that the mask of `prefix_mask` leaves, as flex attention wants them."""
+    _, real = prefix_mask(length, cameras)
+    prefix = length - 10
+
+    def seen(sample: Any, head: Any, query: Any, key: Any) -> Any:
+        return real[sample, query] & real[sample, key] & ((key < prefix) | (query >= prefix))
+
+    return compiled_flex_attention()[1](seen, _BATCH, None, length, length, device="cuda")
 
 
 def prefix_attention() -> list[Case]:
@@ -77,13 +100,21 @@ def prefix_attention() -> list[Case]:
             out = functional.scaled_dot_product_attention(query, key, value, mask.to(query.dtype))
             return out if real is None else out * real
 
+        def flex(
+            query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, kinds: torch.Tensor,
+            columns: torch.Tensor, real: torch.Tensor | None = None, *, length: int = length, cameras: int = cameras,
+        ) -> torch.Tensor:  # fmt: skip
+            blocks = flex_blocks(length, cameras)
+            out = compiled_flex_attention()[0](query, key, value, block_mask=blocks, enable_gqa=True)
+            return out if real is None else out * real
+
         tokens = 2 * _BATCH * length * _SIZE
         work = 2 * _BATCH * _HEADS * length**2 * _SIZE
         cases.append(
             Case(
                 "prefix_attention", f"[32, 8 over 1, {length}, 256] bf16, {cameras} cameras", inputs, kernel, eager,
-                (2 * _HEADS + 2) * tokens, (4 * _HEADS + 4) * tokens, others={"sdpa": sdpa}, forward_work=2 * work,
-                backward_work=5 * work,
+                (2 * _HEADS + 2) * tokens, (4 * _HEADS + 4) * tokens, others={"sdpa": sdpa, "flex": flex},
+                forward_work=2 * work, backward_work=5 * work, tunes=_PREFIX_TUNES if length == 984 else (),
             )
         )  # fmt: skip
 
@@ -129,6 +160,8 @@ def msda() -> list[Case]:
                 Case(
                     f"msda{note}", f"{shape}, float32", inputs, partial(module.msda, deterministic=deterministic),
                     eager, 4 * (values + read + out), 4 * (2 * values + 2 * read + out), compiled=False,
+                    tunes=(("msda", "forward", "default"), ("msda", "backward", "default"))
+                    if batch == 6 and not deterministic else (),
                 )
             )  # fmt: skip
     return cases
@@ -157,7 +190,7 @@ def linear_cross_entropy() -> list[Case]:
         Case(
             "linear_cross_entropy", f"[{rows}, {width}] x [{vocabulary}, {width}] bf16", inputs,
             module.linear_cross_entropy, module.linear_cross_entropy_plain, sizes, sizes, liger,
-            forward_work=work, backward_work=2 * work,
+            forward_work=work, backward_work=2 * work, tunes=(("linear_cross_entropy", "loss", "default"),),
         )
     ]  # fmt: skip
 

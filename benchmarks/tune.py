@@ -3,9 +3,9 @@
 
     python -m benchmarks.tune [--only WORD ...] [--prepare N] [--output DIR]
 
-Each entry of the table is decided by the case that names it in `benchmarks/kernel_cases.py`, forward or with its
-backward. The fastest candidate is written; ranks read it and never search. `--prepare N` compiles all candidates in N
-processes first, so that the search itself only measures.
+Each entry of the table is decided by the case that names it in `benchmarks/kernel_cases.py` or `matrix_cases.py`, by
+its forward or with its backward. The fastest candidate is written; ranks read it and never search. `--prepare N`
+compiles all candidates in N processes first, so that the search itself only measures.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 
+from benchmarks import matrix_cases
 from benchmarks.device_time import device_time
 from benchmarks.kernel_cases import BF16, CASES, Case, pi05_sizes, stem
 from benchmarks.kernels import both_ways
@@ -60,6 +61,15 @@ CANDIDATES: dict[tuple[str, str], list[Launch]] = {
     ("softmax", "backward"): grid(ROWS=(1, 2, 4), num_warps=(1, 2, 4)),
     ("clip_norm", "squares"): _CHUNKS,
     ("adamw", "step"): _CHUNKS,
+    ("msda", "forward"): grid(BLOCK=(8, 16, 32), num_warps=(1, 2, 4)),
+    ("msda", "backward"): grid(BLOCK=(4, 8, 16), num_warps=(1, 2, 4)),
+    ("linear_cross_entropy", "loss"): grid(BLOCK=(2048, 4096, 8192), num_warps=(8, 16)),
+    **{
+        ("prefix_attention", kernel): grid(BLOCK_K=(32, 64), num_warps=(8,), num_stages=(1, 2), maxnreg=(128, 255))
+        for kernel in ("probabilities", "scores")
+    },
+    ("prefix_attention", "key_product"): grid(BLOCK_R=(32, 64), num_warps=(4, 8), num_stages=(2, 3)),
+    ("prefix_attention", "row_product"): grid(BLOCK_K=(32, 64), num_warps=(4, 8), num_stages=(2, 3)),
 }
 
 
@@ -102,7 +112,7 @@ def optimizer_cases(tensors: int | None = None) -> list[Case]:
 
 def jobs(words: list[str], tensors: int | None) -> Iterator[tuple[Case, tuple[str, str, str]]]:
     """Each case with each entry that it decides."""
-    makers: list[Callable[[], list[Case]]] = [*CASES, partial(optimizer_cases, tensors)]
+    makers: list[Callable[[], list[Case]]] = [*CASES, *matrix_cases.CASES, partial(optimizer_cases, tensors)]
     for make in makers:
         for case in make():
             if not words or any(word in case.name for word in words):
@@ -111,11 +121,12 @@ def jobs(words: list[str], tensors: int | None) -> Iterator[tuple[Case, tuple[st
 
 
 def time_of(case: Case, kernel: str, inputs: list[Any]) -> float:
-    """Milliseconds of a case's forward, or of the forward with its backward where a backward kernel is tuned."""
+    """Milliseconds of a case's forward where its kernel is tuned, else of the forward with its backward."""
     if not case.backward_bytes:
         return device_time(lambda: case.kernel(*inputs), repeats=7, budget=0.2).median
     forward, both = both_ways(case.kernel, inputs)
-    return device_time(both if "backward" in kernel else forward, repeats=15, budget=0.1).median
+    alone = kernel.startswith("forward") or kernel == "rotate"
+    return device_time(forward if alone else both, repeats=15, budget=0.1).median
 
 
 def search(case: Case, entry: tuple[str, str, str], part: tuple[int, int] | None) -> dict[str, Any]:
