@@ -34,7 +34,7 @@ def unfit(*lists: Tensors) -> str | None:
     for tensors in lists:
         if [tensor.shape for tensor in tensors] != shapes:
             return "lists that differ in length or in their tensors' shapes"
-        if not {tensor.dtype for tensor in tensors} <= TYPES.keys():
+        if any(tensor.dtype not in TYPES for tensor in tensors):  # as a set, torch 2.11's Dynamo cannot compare them
             return "a tensor that is not floating"
         if {tensor.get_device() for tensor in tensors} != {lists[0][0].get_device()}:
             return "tensors on different devices"
