@@ -187,7 +187,8 @@ def test_a_later_member_whose_site_changed_takes_the_earlier_ones_back(guarded: 
     lib = lab.load("lib")
     vars(lib)["b"] = foreign = lambda x: "foreign"
     made.apply()
-    assert lab.status() in ("rolled_back", "blocked")
+    assert (lab.status(), lab.decision()) == ("rolled_back", "apply")
+    assert lab.path("lib.b") in made.outcomes["lab.it"].error
     assert (lib.a(1), lib.b) == ("original", foreign)
 
 
@@ -365,6 +366,21 @@ def test_without_counting_the_replacement_itself_stands_at_the_site(guarded: Lab
     lab.apply(count_calls="off")
     assert lab.load("lib").a is lab.load("new").f
     assert lab.member()["hits"] is None
+
+
+@pytest.mark.parametrize("counts", ["auto", "off"])
+def test_a_wrap_over_another_one_counts_where_that_one_does_and_an_observer_never(guarded: Lab, counts: str) -> None:
+    lab = guarded
+    lab.write(
+        "wraps", "def one(original, options):\n    return lambda x: original(x) + ' more'\n\n\ntwo = three = one\n"
+    )
+    lab.group("first", lab.wrap("lib.a", "wraps.one", stack=True))
+    lab.group("second", lab.wrap("lib.a", "wraps.two", stack=True))
+    lab.group("watching", lab.wrap("lib.a", "wraps.three", observer=True))
+    lab.apply(count_calls=counts)
+    assert lab.load("lib").a(1) == "original more more more"
+    told = [lab.member(name)["hits"] is not None for name in ("first", "second", "watching")]
+    assert told == [counts != "off", counts != "off", False]
 
 
 def test_nothing_enabled_changes_no_site(guarded: Lab) -> None:

@@ -232,6 +232,21 @@ def test_a_late_target_is_taken_over_too(two: Lab, part: str) -> None:
     assert (two.status("first"), two.status("second")) == ("rolled_back", "applied")
 
 
+def test_what_another_group_still_covers_stays_covered(two: Lab) -> None:
+    two.write("later", "def f(x):\n    return 'original'\n")
+    two.group("first", two.replace("later.f", "new.f", late=True), two.replace("lib.f", "new.f"))
+    two.group("part", two.replace("lib.f", "new.f"))
+    two.group("second", two.replace("lib.g", "new.f"))
+    two.group("same", two.replace("lib.g", "new.f"))
+    two.record()
+    two.write("later", "def f(x):\n    return 'changed since'\n")
+    two.apply()
+    two.load("later")
+    statuses = [two.status(name) for name in ("first", "part", "second", "same")]
+    assert statuses == ["rolled_back", "applied", "applied", "skipped"]
+    assert reasons(two, "same") == ["covered by lab.second"]
+
+
 TABLE = """
 class Table(dict):
     def __setitem__(self, key, value):
@@ -270,6 +285,27 @@ def test_what_depends_on_a_covered_group_goes_where_both_come_to_nothing(two: La
         assert reasons(two, "needing") == []
         assert engine.plan.groups["lab.part"].decision == "apply"
         assert engine.plan.covered == {}
+    assert engine.undo() == []
+    assert (lib.h(1), lib.f(1), lib.TABLE["g"](1)) == ("original", "original", "original")
+
+
+@pytest.mark.parametrize("refused", ["g", "later"])
+def test_what_depends_on_a_covered_group_is_applied_where_the_covering_one_came_to_nothing_before(
+    two: Lab, refused: str
+) -> None:
+    two.write("lib", TABLE.replace("REFUSED", repr(refused)))
+    two.group("whole", two.replace("lib.TABLE.g", "new.f"), two.replace("lib.TABLE.later", "new.f"))
+    two.group("part", two.replace("lib.TABLE.g", "new.f"))
+    two.group("needing", two.replace("lib.h", "new.f"), depends_on=("part",))
+    engine = two.apply(force=("*",))
+    statuses = [two.status(name) for name in ("whole", "part", "needing")]
+    lib = two.load("lib")
+    if refused == "later":
+        assert statuses == ["rolled_back", "applied", "applied"]
+        assert (lib.h(1), lib.f(1), lib.TABLE["g"](1)) == ("ours", "original", "ours")
+    else:
+        assert statuses == ["rolled_back", "rolled_back", "blocked"]
+        assert reasons(two, "needing") == ["dependency_blocked"]
     assert engine.undo() == []
     assert (lib.h(1), lib.f(1), lib.TABLE["g"](1)) == ("original", "original", "original")
 

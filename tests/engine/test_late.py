@@ -199,6 +199,35 @@ def test_wraps_of_one_late_target_stack_in_declared_order(late: Lab) -> None:
     assert plugin.f(3) == 6
 
 
+@pytest.mark.parametrize("over", ["raises", "takes less"])
+def test_a_late_wrap_that_does_not_fit_over_another_one_takes_its_group_back(late: Lab, over: str) -> None:
+    late.write(
+        "wraps",
+        WRAPS
+        + """
+    def other(original, options):
+        if not hasattr(original, "__wrapped__"):
+            return lambda x: original(x) + 100
+        if "raises" == OVER:
+            raise ValueError("wrapped")
+        return lambda: 0
+    """.replace("OVER", repr(over)),
+    )
+    late.group("plus", late.wrap("plugin.f", "wraps.plus", stack=True, late=True))
+    late.group("it", late.wrap("plugin.f", "wraps.other", stack=True, late=True), late.replace("lib.g", "new.f"))
+    late.group("needing", late.replace("plugin.Model.step", "new.step", late=True), depends_on=("it",))
+    late.record("lib.g", "plugin.Model.step")
+    engine = late.apply(force=("needing",))
+    plugin = late.load("plugin")
+    assert (plugin.f(3), late.get("lib.g")(1), plugin.Model().step(1)) == (3 * 2 + 1, 1, 1)
+    assert [late.status(name) for name in ("plus", "it", "needing")] == ["applied", "rolled_back", "rolled_back"]
+    entry = engine.report.execution[1]
+    assert entry["reasons"] == {"raises": ["replacement.factory"], "takes less": ["signature"]}[over]
+    assert entry["error"] == late.message()
+    assert engine.undo() == []
+    assert plugin.f(3) == 6
+
+
 @pytest.mark.parametrize("first", ["watch", "it"])
 def test_who_watches_a_late_target_stands_above_what_replaces_it(late: Lab, first: str) -> None:
     late.write("wraps", WRAPS)
@@ -259,10 +288,12 @@ def test_a_strict_run_goes_on_where_other_modules_come_and_where_the_late_target
 
 def test_a_group_that_is_not_applied_waits_for_nothing(late: Lab) -> None:
     late.group("it", late.replace("plugin.f", "new.f", late=True))
+    before = list(sys.meta_path)
     turned_off: tuple[dict[str, Any], ...] = ({"evidence": {}}, {"disable": ("it",)})
     for settings in turned_off:
         engine = late.apply(**settings)
         assert not engine.pending
+        assert sys.meta_path == before
         assert late.load("plugin").f(2) == 4
         late.forget()
 
@@ -279,6 +310,61 @@ def test_after_undo_nothing_waits_for_the_late_module(late: Lab) -> None:
     assert late.load("plugin").f(2) == 4
     assert late.get("lib.g")(1) == 1
     assert late.status() == "rolled_back"
+
+
+def test_nothing_is_looked_up_for_a_group_that_is_not_applied_beside_one_that_is(late: Lab) -> None:
+    late.group("it", late.replace("plugin.f", "new.f", late=True))
+    late.group("other", late.replace("plugin.Model.step", "new.step", late=True))
+    late.apply(evidence=dict(late.evidence))
+    entry = late.member("other")
+    late.load("plugin")
+    assert (late.status(), late.status("other")) == ("applied", "blocked")
+    assert late.member("other") == entry
+    assert late.codes("other") == ["evidence.missing"]
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_group_that_waits_is_taken_back_too_and_is_not_written_afterwards(late: Lab, alone: bool) -> None:
+    members = [late.replace("plugin.f", "new.f", late=True)]
+    late.group("it", *members, *([] if alone else [late.replace("lib.g", "new.f")]))
+    late.record("lib.g")
+    engine = late.apply()
+    assert engine.undo() == []
+    assert (late.status(), engine.report.summary["rolled_back"], engine.pending) == ("rolled_back", 1, False)
+    assert late.load("plugin").f(2) == 4
+    engine.bind_late(late.path("plugin"))
+    assert late.get("plugin.f")(2) == 4
+
+
+def test_a_target_that_its_package_imports_is_written_once_and_stays(late: Lab) -> None:
+    late.write("pkg/", "from . import plugin\n")
+    late.write("pkg.plugin", TEXT)
+    late.evidence[late.path("pkg.plugin.f")] = late.evidence[late.path("plugin.f")]
+    late.group("it", late.replace("pkg.plugin.f", "new.f", late=True))
+    late.apply()
+    assert late.load("pkg").plugin.f(2) == 20
+    assert (late.status(), late.codes(), late.member()["evidence"]) == ("applied", [], "source-v1")
+
+
+def test_a_target_is_written_no_earlier_than_its_module_is_done(late: Lab) -> None:
+    late.write("plugin", TEXT + "\n\nfrom . import second\nBEFORE = f(2)\n")
+    late.write("second", TEXT)
+    late.evidence[late.path("second.f")] = late.evidence[late.path("plugin.f")]
+    for name in ("plugin", "second"):
+        late.group(name, late.replace(f"{name}.f", "new.f", late=True))
+    late.apply()
+    plugin = late.load("plugin")
+    assert (plugin.BEFORE, plugin.second.f(2), plugin.f(2)) == (4, 20, 20)
+
+
+def test_a_late_module_without_a_package_is_waited_for(late: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = f"{late.package}_alone"
+    (late.folder / f"{name}.py").write_text(TEXT, encoding="utf-8")
+    late.evidence[f"{name}.f"] = late.evidence[late.path("plugin.f")]
+    late.group("it", late.replace(f"/{name}.f", "new.f", late=True))
+    late.apply()
+    assert late.load(f"/{name}").f(2) == 20
+    monkeypatch.delitem(sys.modules, name)
 
 
 @pytest.mark.parametrize("together", [True, False])

@@ -143,8 +143,24 @@ def test_what_lies_below_something_that_stays_stays_too() -> None:
     found = covered(made)
     # c is covered by somebody else at h; b lies below c at g, a below b at f.
     assert {id: write.site.name for id, write in found.items()} == {"c.x": "h", "b.x": "g", "a.x": "f"}
-    assert take_back({"d.x": made["d.x"]}) == {"d.x": []}
+    assert take_back({"d.x": made["d.x"]}) == {"d.x": {}}
     assert vars(owner)["i"] is len
+
+
+def test_groups_that_belong_together_stay_together() -> None:
+    owner = module(f=len, g=len, h=len, i=len, j=len)
+    made = {f"{name}.x": Transaction() for name in "abcde"}
+    for id, name in (("a.x", "f"), ("b.x", "g"), ("c.x", "h"), ("d.x", "h"), ("e.x", "i")):
+        made[id].write(site(owner, name), lambda: None)
+    pairs = [("a.x", "b.x"), ("d.x", "b.x")]
+    assert covered(made, pairs) == {}
+    for taken, stay in (("f", "abcd"), ("g", "abcd"), ("h", "abcd"), ("i", "e")):
+        ours = vars(owner)[taken]
+        vars(owner)[taken] = max
+        found = covered(made, pairs)
+        assert "".join(sorted(id[0] for id in found)) == stay, "c lies below d, which stays with b, as a does"
+        assert {write.site.name for write in found.values()} <= {taken, "h"}
+        vars(owner)[taken] = ours
 
 
 def test_groups_that_wrote_in_turn_are_taken_back_in_turn() -> None:
@@ -153,7 +169,7 @@ def test_groups_that_wrote_in_turn_are_taken_back_in_turn() -> None:
     for id, name in (("a.x", "f"), ("b.x", "f"), ("b.x", "g"), ("a.x", "g"), ("a.x", "f")):
         made[id].write(site(owner, name), lambda: None)
     assert covered(made) == {}
-    assert take_back(made) == {"a.x": [], "b.x": []}
+    assert take_back(made) == {"a.x": {}, "b.x": {}}
     assert (vars(owner)["f"], vars(owner)["g"]) == (len, len)
 
 
@@ -215,7 +231,7 @@ def test_a_name_that_somebody_else_deleted_needs_no_deleting() -> None:
         made = Transaction()
         made.write(Site("owner.f", owner, "f", ABSENT, False, "function"), sum)
         del owner.f
-        assert undo(made) == []
+        assert undo(made) in ([], {})
         assert "f" not in vars(owner)
 
 
@@ -235,7 +251,7 @@ def test_groups_that_are_taken_back_name_what_they_could_not_put_back_and_are_do
     groups["a"].write(site(owner, "f"), sum)
     groups["b"].write(site(sticky, "f"), sum)
     told = take_back(groups)
-    assert told == {"a": [], "b": ["'owner.f' could not be put back: RuntimeError: sealed"]}
+    assert told == {"a": {}, "b": {(id(sticky), "f"): "'owner.f' could not be put back: RuntimeError: sealed"}}
     assert vars(owner)["f"] is len
     vars(owner)["f"] = max
     assert take_back(groups) == {}, "what was taken back is not taken back again"

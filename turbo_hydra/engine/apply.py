@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
+from turbo_hydra.engine.checks import Check
 from turbo_hydra.engine.covering import identical
 from turbo_hydra.engine.errors import OptimizationRollbackError, StrictStop
 from turbo_hydra.engine.evidence import LiveReader
@@ -49,13 +51,15 @@ class Engine:
         KeyboardInterrupt
             After the group that was being applied was rolled back.
         """
-        order = self.plan.execution_order
-        observers = [id for id in order if self.plan.groups[id].group.is_observer]
-        for id in order:
-            if id not in observers:
+        chosen = set(self.plan.execution_order)
+        observers = [id for id in self.plan.execution_order if self.plan.groups[id].group.is_observer]
+        for id in self.plan.groups:
+            if id in chosen and id not in observers:
                 self._apply_group(self.outcomes[id])
-        for id, other in list(self.plan.covered.items()):
-            if self.outcomes[other].status != "applied":
+            elif id in self.plan.covered and self._outcome_of(id).status not in ("applied", "not_started"):
+                self._uncover(id)  # in its turn, for what depends on it
+        for id in list(self.plan.covered):
+            if self._outcome_of(id).status != "applied":
                 self._uncover(id)
         for id in observers:
             self._apply_group(self.outcomes[id])
@@ -84,19 +88,17 @@ class Engine:
     def _apply_group(self, outcome: Outcome) -> None:
         prepared = outcome.prepared
         if not self._dependencies_hold(prepared):
-            outcome.status, outcome.error = "blocked", "a group that it depends on is not applied"
+            outcome.give_up("blocked", "a group that it depends on is not applied")
             prepared.block("dependency_blocked")
             return
         try:
-            writes = [write for member in prepared.members if not member.pending for write in self._plan_writes(member)]
-            if any(check.status == "fail" and not check.forceable for check in prepared.all_checks):
-                failed = [check for check in prepared.all_checks if check.status == "fail" and not check.forceable]
-                outcome.status, outcome.error = "blocked", failed[0].message
-                prepared.block(failed[0].code)
+            writes = [write for member in prepared.members for write in self._plan_writes(member)]
+            failed = next(filter(None, map(self._failed, prepared.members)), None)
+            if failed is not None:  # what is made anew over another group's change may not fit
+                outcome.give_up("blocked", failed.message)
+                prepared.block(failed.code)
                 return
-            for member, site, value in writes:
-                outcome.transaction.write(site, value)
-                self._installed.setdefault(site.key, []).append((member, value))
+            self._write(outcome, writes)
         except SiteChangedError as error:
             self._take_back(outcome, "blocked" if not outcome.transaction.writes else "rolled_back", str(error))
             if outcome.status == "blocked":
@@ -118,13 +120,16 @@ class Engine:
         if outcome.status != "applied":
             self._take_back_dependents(id)
 
+    def _outcome_of(self, id: str) -> Outcome:
+        """What became of the changes of a group: of the group that covers it where one does."""
+        return self.outcomes[self.plan.covered.get(id, id)]
+
     def _dependencies_hold(self, prepared: PreparedGroup) -> bool:
         # A covered group holds as long as the group that covers it has not come to nothing.
-        needed = [self.outcomes[self.plan.covered.get(id, id)] for id in prepared.group.depends_on]
-        covered = [id in self.plan.covered for id in prepared.group.depends_on]
         return all(
-            item.status == "applied" or (is_covered and item.status == "not_started")
-            for item, is_covered in zip(needed, covered, strict=True)
+            self._outcome_of(id).status == "applied"
+            or (id in self.plan.covered and self._outcome_of(id).status == "not_started")
+            for id in prepared.group.depends_on
         )
 
     def _plan_writes(self, member: PreparedMember) -> list[tuple[PreparedMember, Site, Any]]:
@@ -136,7 +141,7 @@ class Engine:
         if twin is not None:
             member.share(twin)
             return []
-        member.shared_with = None
+        member.unshare()
         site = member.site
         if below:
             site = over(site, below[-1][1])
@@ -147,22 +152,24 @@ class Engine:
         writes = [(member, site, value)]
         for alias in member.alias_sites:
             above = self._installed.get(alias.key, [])
-            same_kind = type(alias.raw) is type(member.site.raw)
-            of_kind = value if same_kind else in_kind_of(alias.raw, function_of(value))
+            of_kind = in_kind_of(alias.raw, function_of(value))
             writes.append((member, over(alias, above[-1][1]) if above else alias, of_kind))
         return writes
 
+    def _write(self, outcome: Outcome, writes: list[tuple[PreparedMember, Site, Any]]) -> None:
+        for member, site, value in writes:
+            outcome.transaction.write(site, value)
+            self._installed.setdefault(site.key, []).append((member, value))
+
     def _take_back(self, outcome: Outcome, status: GroupStatus, error: str) -> None:
-        outcome.error = error
         written = {write.site.key for write in outcome.transaction.writes}
         problems = outcome.transaction.rollback()
         for key in written:
             self._installed[key] = [
                 item for item in self._installed.get(key, []) if item[0].group.id != outcome.prepared.group.id
             ]
-        outcome.status = status
+        outcome.give_up("failed" if problems else status, error)
         if problems:
-            outcome.status = "failed"
             raise OptimizationRollbackError(
                 f"group '{outcome.prepared.group.id}' failed ({error}) and could not be rolled back: "
                 + "; ".join(problems),
@@ -173,8 +180,6 @@ class Engine:
         """Read the statuses off the sites: a group whose site holds something else is not applied."""
         top = {key: items[-1][1] for key, items in self._installed.items() if items}
         for outcome in self.outcomes.values():
-            if outcome.status != "applied":
-                continue
             for write in outcome.transaction.writes:
                 expected = top.get(write.site.key, write.after)
                 if write.site.read() is not expected:
@@ -191,7 +196,7 @@ class Engine:
             if member.pending and (parts := member.member.target.split("."))
             for count in range(1, len(parts))
         }
-        for name in sorted(names - {"__main__"}):
+        for name in sorted(names):
             rule = Rule(name, "late targets", after=[self.bind_late])
             self._watching.append(rule)
             finder.add(rule)
@@ -226,20 +231,26 @@ class Engine:
                 self.strict_stop()
 
     def _bind(self, outcome: Outcome, member: PreparedMember) -> None:
+        """Write a member of an applied group; where that cannot be, the group is rolled back."""
+        failed = self._failed(member)
+        if failed is None:
+            if any(check.status == "fail" for check in member.checks):
+                member.evidence = "forced"
+            try:
+                self._write(outcome, self._plan_writes(member))
+            except Exception as error:
+                self._take_back_with_dependents(outcome, f"{type(error).__name__}: {error}")
+                return
+            failed = self._failed(member)  # what is made anew over another group's change may not fit
+        if failed is not None:
+            outcome.prepared.reasons.append(failed.code)
+            self._take_back_with_dependents(outcome, failed.message)
+
+    def _failed(self, member: PreparedMember) -> Check | None:
+        """The first failed check that `force` does not lift."""
         forced = self.plan.selection.is_forced(member.group.id)
-        failed = [check for check in member.checks if check.status == "fail" and not (forced and check.forceable)]
-        if failed:
-            outcome.prepared.reasons.append(failed[0].code)
-            self._take_back_with_dependents(outcome, failed[0].message)
-            return
-        if any(check.status == "fail" for check in member.checks):
-            member.evidence = "forced"
-        try:
-            for _, site, value in self._plan_writes(member):
-                outcome.transaction.write(site, value)
-                self._installed.setdefault(site.key, []).append((member, value))
-        except Exception as error:
-            self._take_back_with_dependents(outcome, f"{type(error).__name__}: {error}")
+        failed = (check for check in member.checks if check.status == "fail" and not (forced and check.forceable))
+        return next(failed, None)
 
     def _take_back_with_dependents(self, outcome: Outcome, error: str) -> None:
         id = outcome.prepared.group.id
@@ -249,8 +260,8 @@ class Engine:
             self._take_back(outcome, "rolled_back", error)
             self._take_over(id)
         else:
-            outcome.status = "failed"
-            outcome.error = f"{error}; '{above.site.path}' stays, since it is wrapped by {above.site.read()!r} by now"
+            stays = f"'{above.site.path}' stays, since it is wrapped by {above.site.read()!r} by now"
+            outcome.give_up("failed", f"{error}; {stays}")
 
     def _take_back_dependents(self, id: str) -> None:
         for other in reversed(self.outcomes.values()):
@@ -267,12 +278,9 @@ class Engine:
                     member.resolve_late(self.plan.selection, LiveReader())
                     self._bind(self.outcomes[left_out], member)
         for outcome in self.outcomes.values():
-            sharing = [member for member in outcome.prepared.members if member.shared_with == id]
-            if outcome.status == "applied":
-                for member in sharing:
-                    for _, site, value in self._plan_writes(member):
-                        outcome.transaction.write(site, value)
-                        self._installed.setdefault(site.key, []).append((member, value))
+            for member in outcome.prepared.members:
+                if member.shared_with == id:
+                    self._bind(outcome, member)
 
     def undo(self) -> list[str]:
         """Take all groups back, the last first.
@@ -286,24 +294,33 @@ class Engine:
         while self._watching:
             finder.remove(self._watching.pop())
         transactions = {id: outcome.transaction for id, outcome in self.outcomes.items()}
-        for id, write in covered(transactions).items():
+        shared = [
+            (id, member, member.shared_with)
+            for id, outcome in self.outcomes.items()
+            for member in outcome.prepared.members
+            if member.shared_with is not None
+        ]
+        for id, write in covered(transactions, [(id, maker) for id, _, maker in shared]).items():
             del transactions[id]
             outcome = self.outcomes[id]
             outcome.status = "blocked"
             outcome.error = f"'{write.site.path}' now holds {write.site.read()!r}, which is not ours to remove"
             left.append(outcome.error)
-        for id, problems in take_back(transactions).items():
+        problems = take_back(transactions)
+        left += itertools.chain.from_iterable(found.values() for found in problems.values())
+        for id, member, maker in shared:
+            if maker in problems:
+                keys = [site.key for site in member.sites if site.key in problems[maker]]
+                problems.setdefault(id, {}).update({key: problems[maker][key] for key in keys})
+        for id in transactions:
             outcome = self.outcomes[id]
-            outcome.status, outcome.error = ("failed", problems[0]) if problems else ("rolled_back", outcome.error)
-            left += problems
-        for outcome in self.outcomes.values():
-            if outcome.status == "applied":  # it wrote nothing of its own: an earlier group made its changes
-                shared = {member.shared_with for member in outcome.prepared.members}
-                stays = any(self.outcomes[id].status in ("blocked", "failed") for id in shared if id is not None)
-                outcome.status = "blocked" if stays else "rolled_back"
+            remains = next(iter(problems.get(id, {}).values()), None)
+            if remains is not None:
+                outcome.status, outcome.error = "failed", remains
+            elif outcome.status == "applied" or id in problems:
+                outcome.status = "rolled_back"
         for outcome in reversed(list(self.outcomes.values())):
             for member in outcome.prepared.import_members:
                 member.uninstall()
                 outcome.status = "rolled_back"
-        self._installed.clear()
         return left

@@ -152,6 +152,11 @@ class PreparedMember:
         """Let the change that `twin` has made be this member's too; a change of its own would be built anew."""
         self.shared_with, self.hits, self._built = twin.group.id, twin.hits, None
 
+    def unshare(self) -> None:
+        """Let another group's change no longer be this member's, nor what it has counted."""
+        if self.shared_with is not None:
+            self.shared_with = self.hits = None
+
     def resolve_late(self, selection: Selection, reader: LiveReader) -> None:
         """What `prepare` does, once a pending target has come into being."""
         self.pending = False

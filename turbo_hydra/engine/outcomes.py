@@ -30,6 +30,12 @@ class Outcome:
     error: str = ""
     transaction: Transaction = field(default_factory=Transaction)
 
+    def give_up(self, status: GroupStatus, error: str) -> None:
+        """Let the group not be applied, and share nothing any more."""
+        self.status, self.error = status, error
+        for member in self.prepared.members:
+            member.unshare()
+
     @property
     def reported(self) -> GroupStatus:
         """The status as it is now.

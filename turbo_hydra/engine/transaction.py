@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -97,10 +97,17 @@ def _put_back(write: Write) -> str:
     return problem and f"'{write.site.path}' could not be put back: {problem}"
 
 
-def covered(transactions: Mapping[str, Transaction]) -> dict[str, Write]:
-    """The groups that cannot be taken back, each with a write of it that something else lies on.
+def covered(transactions: Mapping[str, Transaction], together: Sequence[tuple[str, str]] = ()) -> dict[str, Write]:
+    """The groups that cannot be taken back, each with a write that something else lies on.
 
     That is what somebody else has written since, or the write of a group that itself cannot be taken back.
+
+    Parameters
+    ----------
+    transactions : mapping
+        Group id to what it has written.
+    together : sequence of pairs of group ids
+        Of each pair, one cannot be taken back without the other.
     """
     by_site: dict[tuple[int, str], list[tuple[str, Write]]] = {}
     writes = [(id, write) for id, transaction in transactions.items() for write in transaction.writes]
@@ -119,25 +126,29 @@ def covered(transactions: Mapping[str, Transaction]) -> dict[str, Write]:
             for position, (id, write) in enumerate(entries)
             if id not in found and any(other in found for other, _ in entries[position:])
         }
+        both_ways = itertools.chain(together, (pair[::-1] for pair in together))
+        below |= {id: found[other] for id, other in both_ways if id not in found and other in found}
         if not below:
             return found
         found.update(below)
 
 
-def take_back(transactions: Mapping[str, Transaction]) -> dict[str, list[str]]:
+def take_back(transactions: Mapping[str, Transaction]) -> dict[str, dict[tuple[int, str], str]]:
     """Take back the writes of several groups, the last of all first.
 
     Returns
     -------
-    dict[str, list[str]]
-        Group id to what could not be put back, for each group that had written something.
+    dict[str, dict[tuple[int, str], str]]
+        Group id to what could not be put back, one sentence for each site, for each group that had written something.
     """
-    problems: dict[str, list[str]] = {id: [] for id, transaction in transactions.items() if transaction.writes}
+    problems: dict[str, dict[tuple[int, str], str]] = {
+        id: {} for id, transaction in transactions.items() if transaction.writes
+    }
     writes = [(id, write) for id in problems for write in transactions[id].writes]
     for id, write in sorted(writes, key=lambda item: item[1].number, reverse=True):
         problem = _put_back(write)
         if problem:
-            problems[id].append(problem)
+            problems[id][write.site.key] = problem
     for id in problems:
         transactions[id].writes.clear()
     return problems
