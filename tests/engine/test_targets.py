@@ -206,8 +206,12 @@ def test_methods_of_immutable_types_are_refused_before_anything_is_written(path:
 
 
 def test_a_package_that_is_not_installed_is_told(lab: Lab) -> None:
-    with pytest.raises(ResolutionError, match=r"there is no module 'no_such_package' \(is the package installed\?\)"):
+    said = (
+        r"'no_such_package.f' cannot be resolved: there is no module 'no_such_package' \(is the package installed\?\)"
+    )
+    with pytest.raises(ResolutionError, match=said) as caught:
         resolve("no_such_package.f")
+    assert caught.value.code == "target.missing"
 
 
 def test_an_import_error_inside_a_module_is_raised_as_itself(lab: Lab) -> None:
@@ -278,6 +282,10 @@ def test_a_class_by_attribute_that_is_a_module_by_import_still_has_its_methods(l
     lab.write("pkg/", "from .Thing import Thing\n")
     lab.write("pkg.Thing", "class Thing:\n    def m(self):\n        return 1\n")
     assert resolve(lab.path("pkg.Thing.m")).owner is lab.load("pkg").Thing
+    lab.write("__init__", "from .Thing import Thing\n")  # the same where the package is the whole of the shorter path
+    lab.write("Thing", "class Thing:\n    def m(self):\n        return 1\n")
+    lab.forget()
+    assert resolve(lab.path("Thing.m")).owner is lab.get("Thing.Thing")
 
 
 def test_what_the_longest_module_holds_and_cannot_be_a_target_is_not_looked_for_elsewhere(lab: Lab) -> None:
@@ -484,3 +492,4 @@ def test_a_mapping_of_any_kind_is_read_by_key() -> None:
         assert site.read() is len
         site.write(ABSENT)
         assert site.read() is ABSENT
+        assert "f" not in mapping

@@ -126,10 +126,8 @@ def _importable(parts: list[str]) -> int:
         name = ".".join(parts[:count])
         if name in sys.modules and sys.modules[name] is not None:
             continue
-        if count > 1 and not hasattr(sys.modules[".".join(parts[: count - 1])], "__path__"):
-            return count - 1
         try:
-            spec = importlib.util.find_spec(name)
+            spec = importlib.util.find_spec(name)  # of what is below a module that is no package it raises
         except (ImportError, ValueError, AttributeError):
             spec = None
         if spec is None:
