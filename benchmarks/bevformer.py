@@ -5,15 +5,17 @@
 
 Each ROW is a process of its own that applies its groups with `turbo_hydra.apply`: `none`, `all` (what the config has
 on), `GROUP` (that one with what it depends on, alone), `-GROUP` (all but that one and what depends on it) or `+GROUP`
-(one that is off in the config, in addition). Without rows: none, all, and each group alone. `operator` is `none` with
-mmcv's own operator, which `--operator` names: a library of `ms_deform_attn_forward` and `_backward`, as
-`benchmarks/bevformer_operator.py` builds it of mmcv's sources. The processes take turns, in random order in each
-round, one at a time, and each turn is one forward and backward of each part, on the same random inputs in all of them:
+(one that is off in the config, in addition). Without rows: none, all, and each group alone. `again` is `none` once
+more: what two processes differ by. `operator` is `none` with mmcv's own operator, which `--operator` names: a library
+of `ms_deform_attn_forward` and `_backward`, as `benchmarks/bevformer_operator.py` builds it of mmcv's sources. The
+processes take turns, in random order in each round, one at a time, and each turn is one forward and backward of each
+part, on the same random inputs in all of them:
 
 | encoder | from camera features and the last BEV map to the next one |
 | history | the same in evaluation, without gradients, as upstream makes the maps of older frames |
 | decoder | from the BEV map to queries and boxes |
 | loss | from scores and boxes to the loss |
+| whole | with `--whole`: a training step of the detector, from the images of all frames to clip and AdamW |
 
 The clock is the CPU time of the thread, or on a device its own events; ratios are of `none` to a row within a round.
 Besides, each row says how far its results and gradients are from those of `none`, what its tensors take at most, and
@@ -43,8 +45,6 @@ from turbo_hydra.launch.files import write_json
 from turbo_hydra.measure.statistics import median, ratio_interval
 
 ROOT = Path(__file__).resolve().parents[1]
-PARTS = ("encoder", "history", "decoder", "loss")
-ALL = (*PARTS, "step")
 
 
 class Failed(Exception):
@@ -57,7 +57,7 @@ class Worker:
     def __init__(self, row: str, args: argparse.Namespace) -> None:
         self.row = row
         self._patience = args.patience
-        names = ("size", "device", "builder", "baseline", "config", "dropout", "seed")
+        names = ("size", "device", "builder", "baseline", "config", "dropout", "seed", "whole")
         settings = {"row": row, "repo": str(args.repo), **{name: getattr(args, name) for name in names}}
         settings["operator"] = str(args.operator.resolve()) if args.operator else None
         self._process = subprocess.Popen(
@@ -198,6 +198,11 @@ class Measurement:
         for worker in self.workers.values():
             worker.end()
 
+    def parts(self, row: str) -> tuple[str, ...]:
+        """What the row's turns have measured, and the step that is made up of it."""
+        turns = list(self.turns[row].values())
+        return (*turns[0], "step") if turns else ()
+
     def result(self) -> dict[str, Any]:
         """All figures."""
         base = self.turns["none"]
@@ -205,8 +210,10 @@ class Measurement:
         for row, turns in self.turns.items():
             common = sorted(base.keys() & turns.keys())
             rows[row] = {
-                "ms": {part: round(median([turns[at][part] for at in common]), 3) for part in PARTS} if common else {},
-                "times_as_fast": {part: _ratio([(base[at], turns[at]) for at in common], part) for part in ALL},
+                "ms": {part: round(median([_ms(turns[at], part) for at in common]), 3) for part in self.parts(row)},
+                "times_as_fast": {
+                    part: _ratio([(base[at], turns[at]) for at in common], part) for part in self.parts(row)
+                },
                 "turns": [turns[at] for at in common],
                 "distance": max([kind["value"] for kind in self.found[row].get("difference", {}).values()], default=0),
                 **self.found[row],
@@ -224,32 +231,37 @@ class Measurement:
             write_json(self.args.json, self.result())
 
 
+def _ms(turn: dict[str, float], part: str) -> float:
+    """Milliseconds of a part in a turn; `step` is one of each part of the head but three histories, as upstream's."""
+    if part != "step":
+        return turn[part]
+    return turn["encoder"] + 3 * turn["history"] + turn["decoder"] + turn["loss"]
+
+
 def _ratio(pairs: list[tuple[dict[str, float], dict[str, float]]], part: str) -> list[float] | None:
-    """How many times as fast, and its 95 % interval; `step` is one of each part but three histories, as upstream's."""
-
-    def total(turn: dict[str, float]) -> float:
-        return turn["encoder"] + 3 * turn["history"] + turn["decoder"] + turn["loss"] if part == "step" else turn[part]
-
+    """How many times as fast, and its 95 % interval."""
     if len(pairs) < 2:
         return None
-    interval = ratio_interval([total(one) / total(other) for one, other in pairs])
+    interval = ratio_interval([_ms(one, part) / _ms(other, part) for one, other in pairs])
     return [round(value, 4) for value in (interval.value, interval.low, interval.high)]
 
 
 def table(result: dict[str, Any]) -> str:
     """Markdown."""
-    lines = ["| row | " + " | ".join(ALL) + " | memory | results | gradients |", "|---" * (len(ALL) + 4) + "|"]
+    parts = list(result["rows"]["none"]["ms"])
+    kinds = ("results", "gradients", *(["whole"] if "whole" in parts else []))
+    lines = ["| row | " + " | ".join((*parts, "memory", *kinds)) + " |", "|---" * (len(parts) + len(kinds) + 2) + "|"]
     for row, figures in result["rows"].items():
         cells = []
-        for part in ALL:
-            ratio = figures["times_as_fast"][part]
+        for part in parts:
+            ratio = figures["times_as_fast"].get(part)
             if row == "none":
-                cells.append(f"{figures['ms'][part]:.1f} ms" if part in figures["ms"] else "")
+                cells.append(f"{figures['ms'][part]:.1f} ms")
             else:
                 cells.append("{:.2f} [{:.2f}, {:.2f}]".format(*ratio) if ratio else "")
         cells.append(" ".join(f"{value:.0f}" for value in figures.get("memory", {}).values()))
         difference = figures.get("difference", {})
-        cells += [f"{difference[kind]['value']:.1e}" if difference else "" for kind in ("results", "gradients")]
+        cells += [f"{difference[kind]['value']:.1e}" if kind in difference else "" for kind in kinds]
         lines.append(f"| {row} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -272,6 +284,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--patience", type=float, default=3600, help="seconds after which a row that says nothing fails"
     )
+    parser.add_argument("--whole", action="store_true", help="measure the whole detector's training step besides")
     parser.add_argument("--brief", action="store_true", help="times and differences, neither memory nor traces")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args(arguments)

@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    made = upstream(str(args.repo.resolve()), args.size, "cpu")
+    made = upstream(str(args.repo.resolve()), args.size, "cpu", whole=False)
     leave_out_dropout(made["head"])
     parts = Parts(made, "cpu")
     state = {name: value.clone() for name, value in parts.head.state_dict().items()}

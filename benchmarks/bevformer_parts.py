@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BEVFormer's head at real size with random features, and its parts, for `benchmarks.bevformer`."""
+"""BEVFormer at real size: its head's parts with random features, and the whole of it, for `benchmarks.bevformer`."""
 
 from __future__ import annotations
 
@@ -31,17 +31,24 @@ def metas(height: int, width: int) -> list[dict[str, Any]]:
     return [{"lidar2img": matrices, "img_shape": [(height, width, 3)] * 6, "can_bus": can_bus}]
 
 
-def upstream(repo: str, size: str, device: str) -> dict[str, Any]:
-    """BEVFormer's head as its config has it, random features, and boxes to match."""
+def upstream(repo: str, size: str, device: str, whole: bool) -> dict[str, Any]:
+    """BEVFormer's head as its config has it, random features, boxes to match, and on demand the whole with images."""
     import torch
     from mmcv import Config
     from mmdet.models import build_head
     from mmdet3d.core.bbox import LiDARInstance3DBoxes
+    from mmdet3d.models import build_model
 
     importlib.import_module("projects.mmdet3d_plugin")
     config = Config.fromfile(f"{repo}/projects/configs/bevformer/bevformer_{size}.py")
-    head = build_head({**config.model.pts_bbox_head, "train_cfg": config.model.train_cfg.pts})
-    head.init_weights()
+    if whole:
+        config.model.pop("pretrained", None)
+        detector = build_model(config.model, train_cfg=config.get("train_cfg"), test_cfg=config.get("test_cfg"))
+        head = detector.pts_bbox_head
+        detector.init_weights()
+    else:
+        detector, head = None, build_head({**config.model.pts_bbox_head, "train_cfg": config.model.train_cfg.pts})
+        head.init_weights()
     # As initialized, points lie on the centres of cells, where the derivative by their place jumps and rounding says to
     # which side: no two ways of computing it agree there.
     for name, parameter in head.named_parameters():
@@ -52,13 +59,25 @@ def upstream(repo: str, size: str, device: str) -> dict[str, Any]:
     boxes = torch.rand(30, 9)
     boxes[:, :2] = (boxes[:, :2] - 0.5) * 90
     boxes[:, 3:6] += 1.0
-    return {
+    made = {
         "head": head.to(device),
         "features": [torch.randn(1, 6, head.embed_dims, *cells) for cells in sizes],
         "metas": metas(height, width),
         "boxes": LiDARInstance3DBoxes(boxes, box_dim=9),
         "labels": torch.randint(0, head.num_classes, (30,)),
     }
+    if whole:
+        frames = config.queue_length
+        made["detector"] = detector.to(device)
+        made["batch"] = {
+            "img": torch.randn(1, frames, 6, 3, height, width),
+            "img_metas": [
+                {frame: {**made["metas"][0], "prev_bev_exists": frame > 0} for frame in range(frames)},
+            ],
+            "gt_bboxes_3d": [made["boxes"]],
+            "gt_labels_3d": [made["labels"]],
+        }
+    return made
 
 
 def leave_out_dropout(head: Any) -> None:
@@ -73,11 +92,16 @@ def leave_out_dropout(head: Any) -> None:
 
 
 class Parts:
-    """One forward and backward of each part; results by name, gradients where they belong."""
+    """One forward and backward of each part; results by name, gradients where they belong.
+
+    `whole` is a training step of the detector, from images to the optimizer, whose learning rate is 0: the same
+    parameters serve each turn.
+    """
 
     def __init__(self, made: dict[str, Any], device: str) -> None:
         import torch
 
+        self.names = ("encoder", "history", "decoder", "loss", *(["whole"] if "detector" in made else []))
         self.head = made["head"].train()
         self.device, self.metas, self.boxes = device, made["metas"], made["boxes"]
         self.features = [item.to(device).requires_grad_() for item in made["features"]]
@@ -89,6 +113,12 @@ class Parts:
         layers, queries = len(transformer.decoder.layers), head.query_embedding.weight.shape[0]
         self.scores = torch.randn(layers, 1, queries, head.num_classes).to(device).requires_grad_()
         self.preds = torch.randn(layers, 1, queries, 10).to(device).requires_grad_()
+        if "detector" in made:
+            self.detector = made["detector"].train()
+            self.batch = {**made["batch"], "img": made["batch"]["img"].to(device)}
+            self.batch["gt_labels_3d"] = [labels.to(device) for labels in self.batch["gt_labels_3d"]]
+            trained = [item for item in self.detector.parameters() if item.requires_grad]
+            self.optimizer = torch.optim.AdamW(trained, lr=0.0)
 
     def encoder(self) -> dict[str, Any]:
         output = self.head(self.features, self.metas, self.before.clone(), only_bev=True)
@@ -135,9 +165,20 @@ class Parts:
         sum(losses.values()).backward()
         return losses  # type: ignore[no-any-return]
 
+    def whole(self) -> dict[str, Any]:
+        import torch
+
+        losses = self.detector(**self.batch)
+        sum(losses.values()).backward()
+        torch.nn.utils.clip_grad_norm_(self.detector.parameters(), 35.0)
+        self.optimizer.step()
+        return losses  # type: ignore[no-any-return]
+
     def clear(self) -> None:
         """Let go of all gradients."""
         self.head.zero_grad(set_to_none=True)
+        if "whole" in self.names:
+            self.detector.zero_grad(set_to_none=True)
         for item in (*self.features, self.bev, self.scores, self.preds):
             item.grad = None
 
@@ -150,9 +191,11 @@ class Parts:
             torch.cuda.empty_cache()
 
     def run(self, name: str, seed: int) -> dict[str, Any]:
+        import numpy as np
         import torch
 
         torch.manual_seed(seed)
+        np.random.seed(seed)  # the images' masks are drawn by NumPy
         self.clear()
         return getattr(self, name)()  # type: ignore[no-any-return]
 

@@ -19,7 +19,6 @@ import turbo_hydra
 from benchmarks.bevformer_parts import Parts, leave_out_dropout
 from turbo_hydra.config import OptimizationConfigCatalog, load_catalogs
 
-PARTS = ("encoder", "history", "decoder", "loss")
 SYNCS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "hipStreamSynchronize")
 # Operations that wait for a device wherever they run: one number read, indices whose count is not known before.
 READS = ("aten::_local_scalar_dense", "aten::nonzero")
@@ -35,7 +34,7 @@ def config_of(row: str, base: str, folder: Path) -> tuple[Path, list[str]]:
     speed = [id for id in known.groups if declared[id].purpose == "optimization"]
     on = {id for id in speed if known.groups[id]}
     sign, name = (row[0], row[1:]) if row[0] in "+-" else ("", row)
-    if name not in ("none", "all", "operator") and name not in speed:
+    if name not in ("none", "again", "all", "operator") and name not in speed:
         raise SystemExit(f"no group '{name}'; there are {', '.join(speed)}")
     without = {id for id in on if id != name and name not in declared[id].depends_on}
     alone = {name, *declared[name].depends_on} if name in declared else set()
@@ -55,7 +54,7 @@ def turn(parts: Parts, seed: int) -> dict[str, Any]:
     import torch
 
     ms = {}
-    for name in PARTS:
+    for name in parts.names:
         if parts.device == "cpu":
             start = time.thread_time_ns()
             parts.run(name, seed)
@@ -82,16 +81,20 @@ def keep(parts: Parts, seed: int, file: str) -> dict[str, Any]:
 
 
 def compare(parts: Parts, seed: int, file: str) -> dict[str, Any]:
-    """The largest difference of a part's results, and of its gradients, each of the largest number of its tensor."""
+    """The largest difference of a part's results, and of its gradients, each of the largest number of its tensor.
+
+    The whole detector's losses are a kind of their own: a matching within rounding of another may go either way there.
+    """
     import torch
 
     expected = torch.load(file, weights_only=True)
-    largest: dict[str, dict[str, Any]] = {kind: {"value": 0.0, "at": ""} for kind in ("results", "gradients")}
+    largest: dict[str, dict[str, Any]] = {}
     for (kind, name), tensor in _found(parts, seed).items():
         other = expected.pop((kind, name))
         distance = float((tensor - other).abs().max() / other.abs().max().clamp_min(1e-30))
-        if not distance <= largest[kind]["value"]:  # not a number is more than any
-            largest[kind] = {"value": distance, "at": name}
+        known = largest.setdefault(kind, {"value": 0.0, "at": ""})
+        if not distance <= known["value"]:  # not a number is more than any
+            known.update(value=distance, at=name)
     if expected:
         raise RuntimeError(f"the other row has {', '.join(name for _, name in expected)} too")
     return largest
@@ -99,10 +102,12 @@ def compare(parts: Parts, seed: int, file: str) -> dict[str, Any]:
 
 def _found(parts: Parts, seed: int) -> dict[tuple[str, str], Any]:
     found: dict[tuple[str, str], Any] = {}
-    for part in PARTS:
+    for part in parts.names:
         results = parts.run(part, seed)
         for name, value in results.items():
-            found["results", f"{part}.{name}"] = value
+            found["whole" if part == "whole" else "results", f"{part}.{name}"] = value
+        if part == "whole":
+            continue
         leaves = {f"feature {level}": item for level, item in enumerate(parts.features)}
         leaves |= {"bev": parts.bev, "scores": parts.scores, "preds": parts.preds}
         for name, leaf in (*leaves.items(), *parts.head.named_parameters()):
@@ -116,7 +121,7 @@ def memory(parts: Parts, seed: int) -> dict[str, float]:
     import torch
 
     peaks = {}
-    for name in PARTS:
+    for name in parts.names:
         parts.clear()
         if parts.device != "cpu":
             torch.cuda.synchronize()
@@ -151,7 +156,7 @@ def trace(parts: Parts, seed: int) -> dict[str, Any]:
     if on_device:
         activities.append(torch.profiler.ProfilerActivity.CUDA)
     counts: dict[str, Any] = {}
-    for name in PARTS:
+    for name in parts.names:
         parts.run(name, seed)
         if on_device:
             torch.cuda.synchronize()
@@ -287,7 +292,9 @@ def begin(settings: dict[str, Any]) -> tuple[Any, Parts, dict[str, Any]]:
     torch.set_num_threads(1)
     torch.manual_seed(settings["seed"])
     module, _, name = settings["builder"].partition(":")
-    made = getattr(importlib.import_module(module), name)(settings["repo"], settings["size"], device)
+    made = getattr(importlib.import_module(module), name)(
+        settings["repo"], settings["size"], device, settings["whole"]
+    )  # fmt: skip
     if not settings["dropout"]:
         leave_out_dropout(made["head"])
     applied = {entry["group"] for entry in report.to_dict()["execution"] if entry["status"] == "applied"}

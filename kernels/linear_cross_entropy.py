@@ -75,6 +75,8 @@ def _loss(
             loss = (1.0 - SMOOTHING) * loss + SMOOTHING * (spread + (highest - everything / columns))
         tl.store(losses + row, loss)
         if GRADIENT:
+            # No warp may write over the target's logit before another has read it.
+            tl.debug_barrier()
             factor = tl.load(share) + tl.where(known, 0.0, float("nan"))
             for start in range(0, columns, BLOCK):
                 inside = start + column < columns

@@ -10,7 +10,7 @@ import torch
 from tests.bevformer.small import CLASSES, batch, model
 
 
-def parts(repo: str, size: str, device: str) -> dict[str, Any]:
+def parts(repo: str, size: str, device: str, whole: bool) -> dict[str, Any]:
     """What `benchmarks.bevformer_parts.upstream` gives."""
     net, data = model(dcn=False), batch()
     return {
@@ -19,4 +19,5 @@ def parts(repo: str, size: str, device: str) -> dict[str, Any]:
         "metas": [data["img_metas"][0][1]],
         "boxes": data["gt_bboxes_3d"][0],
         "labels": torch.randint(0, CLASSES, (3,)),
+        **({"detector": net, "batch": data} if whole else {}),
     }

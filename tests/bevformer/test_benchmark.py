@@ -31,6 +31,7 @@ groups:
     ("row", "groups"),
     [
         ("none", set()),
+        ("again", set()),
         ("operator", set()),
         ("bevformer.msda", {"bevformer.msda", "mmcv.msda"}),
         ("-mmcv.msda", {"bevformer.sca"}),
@@ -56,11 +57,11 @@ def test_a_row_has_its_groups_and_what_they_depend_on(
 def test_rows_take_turns_and_compute_alike(tmp_path: Path) -> None:
     config, out = tmp_path / "small.yaml", tmp_path / "out.json"
     config.write_text(CONFIG, encoding="utf-8")
-    rows = ["all", "bevformer.sca", "-bevformer.sca", "+bevformer.conv_tf32"]
+    rows = ["again", "all", "bevformer.sca", "-bevformer.sca", "+bevformer.conv_tf32"]
     asked = [rows[0], "no such group", *rows[1:]]
     command = [sys.executable, "-m", "benchmarks.bevformer", "--config", str(config), "--rounds", "3"]
     command += ["--repo", str(ROOT / "tests" / "bevformer" / "repository"), "--json", str(out)]
-    command += ["--builder", "tests.bevformer.parts:parts", "--", *asked]
+    command += ["--builder", "tests.bevformer.parts:parts", "--whole", "--", *asked]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
     assert done.returncode == 1, done.stderr[-3000:]
@@ -77,6 +78,7 @@ def test_rows_take_turns_and_compute_alike(tmp_path: Path) -> None:
         assert all(value > 0 for value in figures["memory"].values())
         assert not any(math.isnan(value) for value in figures["ms"].values())
     plain, fast = found["rows"]["none"], found["rows"]["all"]
+    assert found["rows"]["again"]["distance"] == 0
     assert plain["applied"] == {}
     assert fast["distance"] > 0
     # The indices of the queries that a camera sees are read once, not once a camera and layer; all costs at once.
@@ -88,4 +90,4 @@ def test_rows_take_turns_and_compute_alike(tmp_path: Path) -> None:
         *found["rows"]["all"]["applied"],
         "bevformer.conv_tf32",
     }
-    assert "| encoder | history | decoder | loss | step |" in done.stdout
+    assert "| encoder | history | decoder | loss | whole | step |" in done.stdout

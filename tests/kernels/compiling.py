@@ -186,7 +186,8 @@ def main() -> None:
     def compile_only(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         kernel = run(self, *args, grid=grid, warmup=True, **kwargs)
         text = kernel.asm.get("ptx") or kernel.asm.get("amdgcn")
-        compiled.append({"kernel": self.fn.__name__, "shared": kernel.metadata.shared, "text": str(text)})
+        of = {"shared": kernel.metadata.shared, "text": str(text), "ir": str(kernel.asm["ttgir"])}
+        compiled.append({"kernel": self.fn.__name__, **of})
         return kernel
 
     triton.JITFunction.run = compile_only

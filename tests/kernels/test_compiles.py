@@ -51,3 +51,15 @@ def test_16_bytes_are_moved_at_a_time(compiled: Any) -> None:
     wide = [bool(re.search(store, item["text"])) for item in kernels if item["stem"] == "softmax"]
     assert wide[:4] == [False] * 4
     assert all(wide[4:])
+
+
+def test_the_target_s_logit_is_read_by_all_warps_before_any_writes_over_it(compiled: Any) -> None:
+    _, kernels = compiled
+    losses = [item["ir"] for item in kernels if item["stem"] == "linear_cross_entropy"]
+    assert len(losses) == 2
+    for text in losses:
+        read = [found.end() for found in re.finditer(r"tt\.load [^\n]*!tt\.ptr<bf16>( loc|\n)", text)]
+        (barrier,) = [found.start() for found in re.finditer(r"(gpu|ttg)\.barrier", text)]
+        written = text.rindex("store")
+        assert len(read) == 1
+        assert read[0] < barrier < text.index("scf.for", barrier) < written
