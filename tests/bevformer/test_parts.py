@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tests.bevformer.small import BEV, PARTS, PLUGIN, RANGE, applied, batch, camera, model, part, step
-from turbo_hydra.catalogs.mmcv import deform_conv, msda
+from turbo_hydra.catalogs.mmcv import deform_conv, focal_loss, msda
 from turbo_hydra.catalogs.models.bevformer import assigner, sca
 from turbo_hydra.catalogs.models.bevformer.constants import Constants
 from turbo_hydra.catalogs.remembering import LastResult
@@ -29,7 +29,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     for name in ("sca", "tsa", "decoder_attention", "point_sampling", "encoder_layer", "grid_mask", "assigner"):
         module = f"turbo_hydra.catalogs.models.bevformer.{name}"
         monkeypatch.setattr(f"{module}.fallback", found.append)
-    for name in ("msda", "attention", "deform_conv"):
+    for name in ("msda", "attention", "deform_conv", "focal_loss"):
         monkeypatch.setattr(f"turbo_hydra.catalogs.mmcv.{name}.fallback", found.append)
     return found
 
@@ -182,6 +182,76 @@ def test_an_extension_that_is_there_is_called(said: list[str], monkeypatch: pyte
         function.apply(*inputs)
     with applied({"mmcv.dcn": {"use": "always"}}):
         function.apply(*inputs, 1, 1)
+    assert said == ["the extension is there"]
+
+
+# Focal loss
+
+
+FOCAL = "mmcv.ops.focal_loss.SigmoidFocalLossFunction"
+
+
+def focal_inputs(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
+    torch.manual_seed(0)
+    # Class 4 of four is the background.
+    return (torch.randn(7, 4, dtype=dtype) * 3).requires_grad_(), torch.tensor([0, 3, 4, 1, 4, 2, 2])
+
+
+@pytest.mark.parametrize("gamma", [2.0, 1.5])
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_the_focal_loss_is_weighted_cross_entropy_with_its_gradients(
+    said: list[str], gamma: float, reduction: str
+) -> None:
+    function: Any = load_object(FOCAL)
+    scores, target = focal_inputs()
+    with applied({"mmcv.focal_loss": {}}):
+        found = function.apply(scores, target, gamma, 0.3, None, reduction)
+        assert torch.autograd.gradcheck(lambda x: function.apply(x, target, gamma, 0.3, None, reduction), (scores,))
+    wanted = torch.nn.functional.one_hot(target, 5)[:, :4].double()
+    sure = torch.where(wanted == 1, scores.sigmoid(), 1 - scores.sigmoid())
+    entropy = torch.nn.functional.binary_cross_entropy(scores.sigmoid(), wanted, reduction="none")
+    losses = torch.where(wanted == 1, 0.3, 0.7) * (1 - sure) ** gamma * entropy
+    # mmcv divides by rows, not by rows and classes.
+    torch.testing.assert_close(found, {"none": losses, "mean": losses.sum() / 7, "sum": losses.sum()}[reduction])
+    assert said == []
+
+
+def test_scores_that_are_sure_have_finite_losses_and_gradients() -> None:
+    function: Any = load_object(FOCAL)
+    scores = torch.tensor([[90.0, -90.0], [-200.0, 200.0]], requires_grad=True)
+    with applied({"mmcv.focal_loss": {}}):
+        loss = function.apply(scores, torch.tensor([0, 0]), 2.0, 0.25, None, "sum")
+        loss.backward()
+    # The second row is wrong twice: 0.25 * 200 and 0.75 * 200.
+    torch.testing.assert_close(loss, torch.tensor(200.0))
+    torch.testing.assert_close(scores.grad, torch.tensor([[0.0, 0.0], [-0.25, 0.75]]))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"weight": torch.ones(4)}, "classes have weights"),
+        ({"reduction": "median"}, "arguments that mmcv refuses"),
+        ({"target": torch.zeros(6, dtype=torch.int64)}, "arguments that mmcv refuses"),
+        ({"target": torch.zeros(7)}, "arguments that mmcv refuses"),
+    ],
+    ids=str,
+)
+def test_what_the_focal_loss_is_not_made_for_goes_to_the_extension(
+    said: list[str], change: dict[str, Any], reason: str
+) -> None:
+    function: Any = load_object(FOCAL)
+    scores, target = focal_inputs()
+    given = {"target": target, "gamma": 2.0, "alpha": 0.25, "weight": None, "reduction": "mean", **change}
+    with applied({"mmcv.focal_loss": {}}), pytest.raises(ImportError, match="not built"):
+        function.apply(scores, *given.values())
+    assert said == [reason]
+
+
+def test_an_extension_s_focal_loss_that_is_there_is_called(said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(focal_loss, "extension_is_there", lambda: True)
+    with applied({"mmcv.focal_loss": {}}), pytest.raises(ImportError, match="not built"):
+        load_object(FOCAL).apply(*focal_inputs())
     assert said == ["the extension is there"]
 
 

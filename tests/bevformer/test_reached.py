@@ -66,6 +66,7 @@ UNREACHED = {
     "bevformer.msda projects.mmdet3d_plugin.bevformer.modules.multi_scale_deformable_attn_function"
     ".MultiScaleDeformableAttnFunction_fp32",
     "mmcv.msda mmcv.ops.multi_scale_deform_attn.MultiScaleDeformableAttnFunction",
+    "mmcv.focal_loss mmcv.ops.focal_loss.SigmoidFocalLossFunction",
 }
 UNREACHED = {f"{name}.{half}" for name in UNREACHED for half in ("forward", "backward")} | {
     ATTENTION,

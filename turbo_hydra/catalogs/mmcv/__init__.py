@@ -10,6 +10,7 @@ from turbo_hydra.catalogs.mmcv.options import DeformConv
 _HERE = "turbo_hydra.catalogs.mmcv"
 _MSDA = "mmcv.ops.multi_scale_deform_attn"
 _DCN = "mmcv.ops.modulated_deform_conv.ModulatedDeformConv2dFunction"
+_FOCAL = "mmcv.ops.focal_loss.SigmoidFocalLossFunction"
 
 group(
     "mmcv.msda",
@@ -43,6 +44,23 @@ group(
         numerics="close",
         validated="torch 2.13 on CPU, float32 and float64, against finite differences and a formula; the extension "
         "itself has not been seen",
+        until="mmcv has an operator that needs no compiler",
+    ),
+)
+
+group(
+    "mmcv.focal_loss",
+    wrap(f"{_FOCAL}.forward", f"{_HERE}.focal_loss.forward"),
+    wrap(f"{_FOCAL}.backward", f"{_HERE}.focal_loss.backward"),
+    about=About(
+        purpose="compatibility",
+        why="On a device mmdet takes the focal loss of sigmoids from mmcv's compiled extension: a head that is trained "
+        "with it ends there where the extension is not built. Here it is made of PyTorch's operations, with its "
+        "gradient by formula. Where the extension is there, it is called.",
+        memory="a few tensors of rows x classes more",
+        numerics="close",
+        validated="mmcv 1.7.0, torch 2.13 on CPU, float32 and float64, against a formula and finite differences; torch "
+        "2.11 on an H200; the extension itself has not been seen",
         until="mmcv has an operator that needs no compiler",
     ),
 )

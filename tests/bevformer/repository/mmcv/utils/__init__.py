@@ -10,7 +10,7 @@ def _absent(*args, **kwargs):
     raise ImportError("the extension is not built")
 
 
-for _name in ("ms_deform_attn", "modulated_deform_conv"):
+for _name in ("ms_deform_attn", "modulated_deform_conv", "sigmoid_focal_loss"):
     setattr(ext_module, f"{_name}_forward", _absent)
     setattr(ext_module, f"{_name}_backward", _absent)
 
