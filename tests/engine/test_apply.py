@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from turbo_hydra import replace_import
 from turbo_hydra.engine.errors import OptimizationRollbackError, TurboHydraError
 
 if TYPE_CHECKING:
@@ -324,6 +325,36 @@ def test_a_second_engine_sees_the_first_as_a_foreign_wrapper(guarded: Lab) -> No
     lab.apply()
     assert lab.status() == "blocked"
     assert lab.codes() == ["evidence.foreign_wrapper"]
+
+
+def test_undo_says_nothing_else_of_a_group_that_was_not_applied(guarded: Lab) -> None:
+    lab = guarded
+    lab.write("aside", "def f(x):\n    return 1\n")
+    lab.group("off", lab.replace("lib.a", "new.f"))
+    lab.group("it", lab.replace("lib.b", "new.f"))
+    lab.group("bad", lab.replace("lib.nothing", "new.f"))
+    lab.group("early", replace_import(lab.path("aside"), lab.path("new")))
+    lab.group("served", replace_import(lab.path("other"), lab.path("new")))
+    lab.group("refused", lab.replace("lib.c", "new.f"))
+    lab.record()
+    lab.load("aside")
+    lab.load("lib").RAISE["c"] = RuntimeError("sealed")
+    made = lab.apply(disable=("off",))
+    names = ("off", "it", "bad", "early", "served", "refused")
+    before = ["skipped", "applied", "blocked", "blocked", "applied", "rolled_back"]
+    assert [lab.status(name) for name in names] == before
+    assert made.undo() == []
+    assert [lab.status(name) for name in names] == [item.replace("applied", "rolled_back") for item in before]
+
+
+def test_what_depends_on_an_observer_is_blocked_since_those_are_put_on_last(guarded: Lab) -> None:
+    lab = guarded
+    lab.write("wraps", "def one(original, options):\n    return original\n")
+    lab.group("watching", lab.wrap("lib.a", "wraps.one", observer=True))
+    lab.group("it", lab.replace("lib.b", "new.f"), depends_on=("watching",))
+    made = lab.apply()
+    assert (lab.status("watching"), lab.status(), results(lab)["b"]) == ("applied", "blocked", "original")
+    assert made.outcomes["lab.it"].error == "a group that it depends on is not applied"
 
 
 # Caches.

@@ -333,9 +333,9 @@ def test_applied_is_not_used(plain: Lab) -> None:
     assert plain.status() == "applied"
     member = made.plan.groups["lab.it"].members[0]
     assert member.hits is not None
-    assert not member.hits.used
+    assert member.hits.replacement == 0
     plain.load("lib").f(1)
-    assert member.hits.used
+    assert member.hits.replacement == 1
 
 
 def test_off_means_that_no_site_changed(plain: Lab) -> None:
@@ -518,7 +518,7 @@ def test_a_plug_in_imported_under_two_names_is_reached_through_the_registry_s_en
     assert models.build("Net").m() == "original", "the registry holds the class of the second name"
     hits = made.plan.groups["lab.method"].members[0].hits
     assert hits is not None
-    assert not hits.used
+    assert hits.replacement == 0
     made.undo()
     made = lab.apply(disable=("method",))
     assert lab.status() == "applied"

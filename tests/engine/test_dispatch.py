@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import functools
 import inspect
 import itertools
@@ -342,7 +343,6 @@ def test_the_tallies_add_up_over_any_calls(calls: list[str]) -> None:
     assert hits.original == tally["original"] + tally["fallback"]
     assert dict(hits.reasons) == ({"not our shape": tally["fallback"]} if tally["fallback"] else {})
     assert hits.traced == 0
-    assert hits.used is (hits.replacement > 0)
 
 
 # Fallback.
@@ -397,6 +397,9 @@ def test_two_members_with_equal_code_are_told_apart() -> None:
 
 def test_a_fallback_outside_any_member_is_nothing() -> None:
     fallback("nobody asked")
+    # On a thread's short stack all callers are looked at.
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        pool.submit(fallback, "nobody asked").result()
 
 
 def test_a_fallback_without_counting_is_nothing() -> None:

@@ -146,9 +146,7 @@ class Engine:
         if below:
             site = over(site, below[-1][1])
         count = self.plan.selection.counts and not member.member.observer
-        value = member.build(site.raw, count=count)
-        if value is None:
-            return []
+        value = member.build(site.raw, count=count)  # None where it does not fit: then a check of the member has failed
         writes = [(member, site, value)]
         for alias in member.alias_sites:
             above = self._installed.get(alias.key, [])
@@ -237,11 +235,13 @@ class Engine:
             if any(check.status == "fail" for check in member.checks):
                 member.evidence = "forced"
             try:
-                self._write(outcome, self._plan_writes(member))
+                writes = self._plan_writes(member)
+                failed = self._failed(member)  # what is made anew over another group's change may not fit
+                if failed is None:
+                    self._write(outcome, writes)
             except Exception as error:
                 self._take_back_with_dependents(outcome, f"{type(error).__name__}: {error}")
                 return
-            failed = self._failed(member)  # what is made anew over another group's change may not fit
         if failed is not None:
             outcome.prepared.reasons.append(failed.code)
             self._take_back_with_dependents(outcome, failed.message)
@@ -320,7 +320,5 @@ class Engine:
             elif outcome.status == "applied" or id in problems:
                 outcome.status = "rolled_back"
         for outcome in reversed(list(self.outcomes.values())):
-            for member in outcome.prepared.import_members:
-                member.uninstall()
-                outcome.status = "rolled_back"
+            outcome.prepared.uninstall_imports()
         return left

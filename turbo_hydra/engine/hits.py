@@ -44,7 +44,7 @@ class Hits:
         self.reasons: Counter[str] = Counter()
         _all.add(self)
 
-    def counter_of_replacement(self, *, may_compile: bool = True) -> Callable[[], object]:
+    def counter_of_replacement(self, *, may_compile: bool) -> Callable[[], object]:
         """What is to be called before each call of the replacement.
 
         Compilers note that they traced it; with `may_compile` False they run it between two graphs.
@@ -72,11 +72,6 @@ class Hits:
     def original(self) -> int:
         """Calls whose result is the original's, by a condition or by a guard."""
         return _calls(self._original) + self.reasons.total()
-
-    @property
-    def used(self) -> bool:
-        """Whether the replacement was ever reached."""
-        return self.replacement > 0 or self.traced > 0
 
     def reset(self) -> None:
         """Begin at 0."""
