@@ -19,8 +19,8 @@ part, on the same random inputs in all of them:
 
 The clock is the CPU time of the thread, or on a device its own events; ratios are of `none` to a row within a round.
 Besides, each row says how far its results and gradients are from those of `none`, what its tensors take at most, and
-how often the host waits, by a profiler's trace; on a device the attention's kernel is timed beside mmcv's operator
-where that is built. There rows without `bevformer.msda` take mmcv's PyTorch path, unless `--baseline extension` says
+how often the host waits, by a profiler's trace; on a device what took longest there, and the attention's kernel is
+timed beside mmcv's operator where that is built. There rows without `bevformer.msda` take mmcv's PyTorch path, unless `--baseline extension` says
 otherwise. (What is for a device has not been run on one yet.) All rows are in memory at once; on a device only what
 they keep is, between turns. A row that fails is named and left out; the file is written anew after each round.
 """
@@ -85,7 +85,7 @@ class Worker:
         raise Failed(f"its process has ended with status {self._process.wait()}")
 
     def ask(self, what: str) -> Any:
-        """Have it do something: `turn`, `keep FILE`, `compare FILE`, `memory`, `trace`, `operators` or `end`."""
+        """Have it do something: `turn`, `keep FILE`, `compare FILE`, or another name in the worker's `main`."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(what + "\n")
@@ -180,11 +180,11 @@ class Measurement:
             self.write()
 
     def look(self) -> None:
-        """Memory, waits, and what the report has counted."""
-        for name in () if self.args.brief else ("memory", "trace"):
+        """Memory, waits, the longest kernels, and what the report has counted."""
+        for name in () if self.args.brief else ("memory", "trace", "profile"):
             for row in list(self.workers):
                 self._note(row, name, name)
-            self.write()
+                self.write()
         if self.args.device != "cpu":
             # The kernel must not stand where mmcv's operator is looked for.
             row = "operator" if "operator" in self.workers else "none"

@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
+import logging
 import sys
 import tempfile
 import time
@@ -145,7 +146,7 @@ def memory(parts: Parts, seed: int) -> dict[str, float]:
 
 
 def trace(parts: Parts, seed: int) -> dict[str, Any]:
-    """How often the host waits for the device in each part, and how many kernels it launches.
+    """How often the host waits for the device in each part of the head, and how many kernels it launches.
 
     `reads` are the operations that would wait for a device; they are there in the trace of a CPU too.
     """
@@ -156,7 +157,7 @@ def trace(parts: Parts, seed: int) -> dict[str, Any]:
     if on_device:
         activities.append(torch.profiler.ProfilerActivity.CUDA)
     counts: dict[str, Any] = {}
-    for name in parts.names:
+    for name in [name for name in parts.names if name != "whole"]:
         parts.run(name, seed)
         if on_device:
             torch.cuda.synchronize()
@@ -175,6 +176,29 @@ def trace(parts: Parts, seed: int) -> dict[str, Any]:
             "reads": sum(name in READS for name in names),
         }
     return counts
+
+
+def profile(parts: Parts, seed: int, count: int = 25) -> dict[str, Any]:
+    """What the device was busy with in the whole step, or else in the encoder: all of it, and what took longest."""
+    import torch
+
+    name = "whole" if "whole" in parts.names else "encoder"
+    if parts.device == "cpu":
+        return {}
+    parts.run(name, seed)
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as found:
+        parts.run(name, seed)
+        torch.cuda.synchronize()
+    kernels = [event for event in found.key_averages() if event.self_device_time_total > 0]
+    kernels.sort(key=lambda event: -event.self_device_time_total)
+    return {
+        "part": name,
+        "busy_ms": round(sum(event.self_device_time_total for event in kernels) / 1e3, 1),
+        "longest": [
+            [event.key[:150], event.count, round(event.self_device_time_total / 1e3, 2)] for event in kernels[:count]
+        ],
+    }
 
 
 def operators(parts: Parts, built: bool) -> dict[str, Any]:
@@ -315,6 +339,7 @@ def main() -> None:
     """Answer what is asked, a line of JSON each; what goes wrong is an answer too."""
     settings = json.loads(sys.argv[1])
     seed = settings["seed"]
+    logging.disable(logging.INFO)  # mmcv tells of each parameter how it was initialized
     try:
         report, parts, answer = begin(settings)
         print(json.dumps(answer), flush=True)
@@ -330,6 +355,8 @@ def main() -> None:
                 answer = memory(parts, seed)
             elif what == "trace":
                 answer = trace(parts, seed)
+            elif what == "profile":
+                answer = profile(parts, seed)
             elif what == "operators":
                 answer = operators(parts, settings["operator"] is not None)
             else:
