@@ -20,9 +20,9 @@ part, on the same random inputs in all of them:
 The clock is the CPU time of the thread, or on a device its own events; ratios are of `none` to a row within a round.
 Besides, each row says how far its results and gradients are from those of `none`, what its tensors take at most, and
 how often the host waits, by a profiler's trace; on a device what took longest there, and the attention's kernel is
-timed beside mmcv's operator where that is built. There rows without `bevformer.msda` take mmcv's PyTorch path, unless `--baseline extension` says
-otherwise. (What is for a device has not been run on one yet.) All rows are in memory at once; on a device only what
-they keep is, between turns. A row that fails is named and left out; the file is written anew after each round.
+timed beside mmcv's operator where that is built. There rows without `bevformer.msda` take mmcv's PyTorch path, unless
+`--baseline extension` says otherwise. All rows are in memory at once; on a device only what they keep is, between
+turns. A row that fails is named and left out; the file is written anew after each round.
 """
 
 from __future__ import annotations
