@@ -543,6 +543,7 @@ def kinds(lab: Lab) -> Lab:
         def c(cls, x): return "ours"
         def p(self): return "ours"
         k, g = p, f
+        NUMBER = 3
         def watch(original, options): return original
         """,
     )
@@ -610,18 +611,20 @@ def test_what_fails_of_a_member_is_where_it_was_declared(kinds: Lab) -> None:
         ("gone", "sub.lib.gone", "new.f"),
         ("absent", "sub.lib.f", "new.absent"),
         ("fewer", "sub.lib.C.m", "new.f"),
+        ("number", "sub.lib.C.c", "new.NUMBER"),
     ):
         kinds.group(name, kinds.replace(target, new))
     kinds.group("other", kinds.replace("sub.lib.C.s", "new.s", aliases=("sub.lib.f",)))
     made = kinds.plan(force=("*",))
     found = {
         name: [item for item in kinds.checks(name).values() if item.status == "fail"]
-        for name in ("gone", "absent", "fewer", "other")
+        for name in ("gone", "absent", "fewer", "number", "other")
     }
     assert {name: [item.code for item in failed] for name, failed in found.items()} == {
         "gone": ["target.missing"],
         "absent": ["replacement.import"],
         "fewer": ["signature"],
+        "number": ["replacement.kind"],
         "other": ["alias.identical"],
     }
     for name, (failed,) in found.items():
@@ -632,6 +635,7 @@ def test_what_fails_of_a_member_is_where_it_was_declared(kinds: Lab) -> None:
         kinds.path("sub.lib.gone"),
         kinds.path("new.absent"),
     )
+    assert (found["number"][0].expected, found["number"][0].actual) == ("", "")
     assert (found["other"][0].expected, found["other"][0].actual) == (
         kinds.path("sub.lib.C.s"),
         kinds.path("sub.lib.f"),

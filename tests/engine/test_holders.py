@@ -565,7 +565,7 @@ def test_of_many_instances_five_are_named_and_all_are_counted(networks: Lab, cou
     assert "instances.own_attribute" not in networks.checks("other")
     assert (check is not None) is (count > 0)
     if check is not None:
-        assert (check.status, check.actual) == ("warning", f"{count} instances")
+        assert (check.status, check.expected, check.actual) == ("warning", "", f"{count} instances")
         said = "instances made before apply() keep a 'forward' of their own: "
         more = f" and {count - 5} more" if count > 5 else ""
         assert (check.message.startswith(said), check.message.endswith(more)) == (True, True)

@@ -163,6 +163,40 @@ def test_an_inherited_target_is_the_base_s_raw_descriptor_and_not_the_child_s_ow
     assert site.read() is ABSENT
 
 
+HOMES = {
+    "sub.lib.f": "sub.lib",
+    "sub.lib.TABLE.f": "sub.lib",
+    "sub.lib.TABLE.deep.f": "sub.lib",
+    "sub.lib.holder.f": "sub.lib",
+    "sub.lib.C.m": "sub.lib",
+    "sub.lib.Child.m": "sub.lib",
+    "sub.C.m": "sub.lib",
+    "sub.Own.m": "sub",
+    "sub.TABLE.f": "sub",
+    "TABLE.f": "",
+    "lib.f": "sub.lib",
+}
+
+
+@pytest.mark.parametrize("path", HOMES)
+def test_the_home_of_a_site_is_the_module_that_its_owner_lives_in(lab: Lab, path: str) -> None:
+    lab.write("__init__", "from .sub import lib\nfrom .sub.lib import TABLE\n")
+    lab.write("sub/", "from .lib import TABLE, C\nclass Own(C): pass\n")
+    lab.write(
+        "sub.lib",
+        """
+        def f(x): return x
+        TABLE = {"f": f, "deep": {"f": f}}
+        class C:
+            def m(self): return 1
+        class Child(C): pass
+        holder = C()
+        holder.f = f
+        """,
+    )
+    assert resolve(lab.path(path)).home == lab.path(HOMES[path]).rstrip(".")
+
+
 REFUSED = {
     "nothing": ("target.missing", "module '{package}.lib' has no 'nothing'"),
     "Base.nothing": ("target.missing", "class '{package}.lib.Base' has no 'nothing'"),

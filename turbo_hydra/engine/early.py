@@ -32,7 +32,7 @@ def look_back(members: Sequence[PreparedMember], loaded: frozenset[str]) -> None
     found = [
         (member, member.site)
         for member in members
-        if member.site is not None and not member.member.observer and member.home in loaded
+        if member.site is not None and not member.member.observer and member.site.home in loaded
     ]
     own = hiding(site for _, site in found)
     for member, site in found:

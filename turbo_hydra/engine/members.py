@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-import types
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -92,23 +91,11 @@ class PreparedMember:
             Check(code, "fail", self.group.id, self.member.target, expected, actual, place, message=message)
         )
 
-    def warn(self, code: str, message: str, *, expected: str = "", actual: str = "") -> None:
+    def warn(self, code: str, message: str, *, expected: str = "", actual: str) -> None:
         """Record a warning about what was found."""
         self.checks.append(
             Check(code, "warning", self.group.id, self.member.target, expected, actual, self.place, message=message)
         )
-
-    @property
-    def home(self) -> str:
-        """Name of the module that the site's owner lives in; empty where there is no site."""
-        if self.site is None:
-            return ""
-        owner = self.site.owner
-        if isinstance(owner, (type, types.ModuleType)):
-            return str(owner.__module__ if isinstance(owner, type) else owner.__name__)
-        parts = self.site.path.split(".")  # a mapping or an instance: the module that its path begins with
-        names = (".".join(parts[:count]) for count in range(len(parts) - 1, 0, -1))
-        return next((name for name in names if name in sys.modules), "")
 
     def prepare(self, selection: Selection, reader: LiveReader, loaded: frozenset[str]) -> None:
         """Resolve the target and make all checks that can be made before anything is written.
@@ -136,11 +123,12 @@ class PreparedMember:
             self._load_objects()
             return
         self._prepare_found(selection, reader)
-        if self.site is not None and not late and self.home in loaded and not self.member.observer:
+        if self.site is not None and not late and self.site.home in loaded and not self.member.observer:
             self._warn_of_timing()
 
     def _prepare_found(self, selection: Selection, reader: LiveReader) -> None:
-        if not self._resolve(selection, reader) or self.site is None:
+        self._resolve(selection, reader)
+        if self.site is None:
             return
         if not self.member.observer:
             self._check_evidence(self.site, selection, reader)
@@ -180,7 +168,7 @@ class PreparedMember:
                 return True
         return False
 
-    def _resolve(self, selection: Selection, reader: LiveReader) -> bool:
+    def _resolve(self, selection: Selection, reader: LiveReader) -> None:
         target = self.member.target
         try:
             self.site = resolve(target, self.member.scope)
@@ -190,10 +178,8 @@ class PreparedMember:
         except Exception as error:
             cause = f"{type(error).__name__}: {error}"
             self.fail("target.import_error", f"importing '{target}' raised {cause}", expected=target, actual=cause)
-        if self.site is None:
-            return False
-        self.checks.append(Check("target.resolved", "pass", self.group.id, target, actual=self.site.kind))
-        return True
+        if self.site is not None:
+            self.checks.append(Check("target.resolved", "pass", self.group.id, target, actual=self.site.kind))
 
     def _fail_to_resolve(self, error: ResolutionError, selection: Selection, reader: LiveReader) -> None:
         target = self.member.target
@@ -223,7 +209,7 @@ class PreparedMember:
 
     def _check_evidence(self, site: Site, selection: Selection, reader: LiveReader) -> None:
         target = self.member.target
-        live = reader.read(site.raw, site.name, self.home)
+        live = reader.read(site.raw, site.name, site.home)
         self.place = live.place
         records = selection.evidence.get(target, ())
         check = check_evidence(self.group.id, target, records, live, installed_version)

@@ -65,6 +65,17 @@ class Site:
         """Identity of the site: equal for all paths that lead here."""
         return (id(self.owner), self.name)
 
+    @property
+    def home(self) -> str:
+        """Name of the module that the owner lives in."""
+        if isinstance(self.owner, type):
+            return self.owner.__module__
+        if isinstance(self.owner, types.ModuleType):
+            return self.owner.__name__
+        parts = self.path.split(".")  # a mapping or an instance: the module that its path begins with
+        names = (".".join(parts[:count]) for count in range(len(parts) - 1, 0, -1))
+        return next((name for name in names if name in sys.modules), "")
+
     def read(self) -> object:
         """The raw descriptor that the owner itself holds now, or `ABSENT`."""
         return own_namespace(self.owner).get(self.name, ABSENT)
