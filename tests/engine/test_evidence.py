@@ -20,6 +20,7 @@ import pytest
 from turbo_hydra.engine import evidence
 from turbo_hydra.engine.canonical import ast_hash
 from turbo_hydra.engine.checks import Check, check_evidence
+from turbo_hydra.engine.declarations import Place
 from turbo_hydra.engine.evidence import EvidenceRecord, Layer, LiveEvidence, LiveReader, unwrapped
 from turbo_hydra.engine.targets import resolve
 
@@ -226,20 +227,78 @@ def test_a_closure_that_holds_two_functions_of_the_name_hides_neither(lab: Lab) 
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"),
+    ("text", "reason", "place"),
     [
-        ("exec('def f(x): return x')", "made by exec"),
-        ("f = lambda x: x", "a lambda has no definition of its own"),
-        ("f = len", "builtins:builtin_function_or_method has no Python source"),
-        ("f = type('f', (), {'x': 1})", "its file defines class f 0 times"),
-        ("if True:\n    class f:\n        x = 1\nelse:\n    class f:\n        x = 2", "defines class f 2 times"),
+        ("exec('\\ndef f(x): return x')", "made by exec", ("<string>", 2)),
+        ("\nf = lambda x: x", "a lambda has no definition of its own", ("lib.py", 2)),
+        ("f = len", "builtins:builtin_function_or_method has no Python source", None),
+        ("f = type('f', (), {'x': 1})", "its file defines class f 0 times", ("lib.py", 0)),
+        ("if 1:\n    class f:\n        x = 1\nelse:\n    class f:\n        x = 2", "class f 2 times", ("lib.py", 0)),
+        ("class f:\n    def m(self): return 1\n", "its file was edited after it was imported", ("lib.py", 0)),
+        ("class f:\n    x = 1\n", "cannot be parsed by this Python", ("lib.py", 0)),
     ],
 )
-def test_what_has_no_evidence_says_why(lab: Lab, text: str, reason: str) -> None:
-    lab.write("lib", text)
+def test_what_has_no_evidence_says_why_and_where_it_is(
+    lab: Lab, text: str, reason: str, place: tuple[str, int] | None
+) -> None:
+    path = lab.write("lib", text)
+    lab.load("lib")
+    if "edited" in reason:
+        lab.write("lib", text.replace("1", "2"))
+    elif "parsed" in reason:
+        lab.write("lib", "class f:")
     found = read(lab, "lib.f")
     assert (found.source, found.ast) == (None, None)
     assert reason in found.reason
+    file, line = place or ("", 0)
+    assert found.place == (Place(str(path.with_name(file)) if file == path.name else file, line) if place else None)
+
+
+def test_an_object_that_can_be_called_is_where_its_class_is(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = lab.write(
+        "lib",
+        """
+        class Meta(type):
+            pass
+
+        class C:
+            def __call__(self, x):
+                return x
+
+        f, odd = C(), C()
+        odd.__module__ = ["no", "name"]
+        bare = Meta("bare", (), {"__module__": "no_such_module"})
+        """,
+    )
+    for name, place in (("f", Place(str(path), 5)), ("odd", Place(str(path), 5)), ("bare", None)):
+        found = read(lab, f"lib.{name}")
+        assert (found.place, found.source, found.artifact) == (place, None, None), name
+    monkeypatch.setattr(evidence, "artifact_hash", lambda module, file: "artifact-v1:any")
+    found = read(lab, "lib.f")
+    assert (found.artifact, found.place) == ("artifact-v1:any", None), "binaries are in no line of a file"
+
+
+def test_a_layer_of_no_module_is_of_an_unknown_one(lab: Lab) -> None:
+    lab.write(
+        "lib",
+        """
+        space = {}
+        exec("def around(f):\\n    def layer(x):\\n        return f(x)\\n    return layer", space)
+
+        @space["around"]
+        def f(x):
+            return x
+        """,
+    )
+    (name,) = read(lab, "lib.f").chain
+    assert name.startswith("<unknown>:")
+
+
+def test_a_class_of_an_extension_is_not_looked_for_in_its_binary() -> None:
+    extension = importlib.import_module("_struct")
+    found = LiveReader().read(extension.Struct, "Struct", "_struct")
+    assert (found.source, found.place) == (None, None)
+    assert (found.artifact is not None) is hasattr(extension, "__file__"), "not of an interpreter that holds it itself"
 
 
 @pytest.mark.parametrize("there", [0, 1])

@@ -48,8 +48,9 @@ def test_a_late_target_is_written_when_its_module_has_been_executed(late: Lab) -
     engine = late.apply()
     assert late.path("plugin") not in sys.modules, "nothing was imported for it"
     assert engine.report.summary["not_started"] == 1, "what was not written is not applied"
+    assert engine.report.execution[0]["error"] == f"'{late.path('plugin.f')}' has not come into being"
     assert late.load("plugin").f(2) == 20
-    assert engine.report.summary["applied"] == 1
+    assert (engine.report.summary["applied"], engine.report.execution[0]["error"]) == (1, "")
     assert late.hits() == (1, 0)
 
 
@@ -159,8 +160,9 @@ def test_a_forced_late_target_is_written_all_the_same(late: Lab) -> None:
 
 def test_a_late_target_without_evidence_blocks_at_once(late: Lab) -> None:
     late.group("it", late.replace("plugin.f", "new.f", late=True))
-    late.apply(evidence={})
+    engine = late.apply(evidence={})
     assert (late.status(), late.codes()) == ("blocked", ["evidence.missing"])
+    assert engine.report.execution[0]["error"] == "", "it waits for nothing; the check says why"
 
 
 def test_a_late_target_that_is_there_already_is_written_at_once(late: Lab) -> None:

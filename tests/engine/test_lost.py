@@ -54,6 +54,26 @@ def test_a_class_that_another_program_has_put_there_blocks_with_its_name_file_an
     assert lab.get("lib.Norm")().run(1) == 3
 
 
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_whichever_of_a_group_s_changes_is_lost_is_told_and_no_name_that_only_follows_them(
+    two: tuple[Lab, Lab], number: int
+) -> None:
+    lab, other = two
+    lab.write("user", "from .lib import f\n")
+    lab.group("whole", lab.replace("lib.Norm.run", "new.run"), lab.replace("lib.f", "new.f"))
+    user, theirs = lab.load("user"), other.load("theirs")
+    lab.apply(disable=("method", "function"))
+    assert user.f(1) == 10
+    user.f = theirs.f
+    assert (entry(lab, "whole")["status"], entry(lab, "whole")["error"]) == ("applied", ""), "their name is theirs"
+    if number < 2:
+        owner, name = ((lab.get("lib.Norm"), "run"), (lab.load("lib"), "f"))[number]
+        setattr(owner, name, theirs.f)
+        assert entry(lab, "whole")["status"] == "failed"
+        path = lab.path(("lib.Norm.run", "lib.f")[number])
+        assert entry(lab, "whole")["error"].startswith(f"'{path}' was written, and ")
+
+
 @pytest.mark.parametrize("late", [False, True])
 def test_what_another_program_has_put_there_is_found_by_late_groups_too(
     make_lab: Callable[[], Lab], late: bool

@@ -68,7 +68,7 @@ class Outcome:
         served_badly = next((item.error for item in self.prepared.import_members if item.error), "")
         waiting = next((item.member.target for item in self.prepared.members if item.pending), None)
         waits = f"'{waiting}' has not come into being" if waiting and self.status == "applied" else ""
-        return self.error or served_badly or (self.lost if self.status == "applied" else "") or waits
+        return self.error or served_badly or self.lost or waits
 
 
 def begun(item: PreparedGroup) -> Outcome:
