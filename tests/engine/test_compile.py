@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from turbo_hydra import About
+from turbo_hydra.engine.dispatch import dispatcher
+from turbo_hydra.engine.hits import Hits
 
 if TYPE_CHECKING:
     from tests.engine.conftest import Lab
@@ -100,6 +102,25 @@ def test_a_function_is_inlined_into_one_graph_and_reported_as_traced(
     step(x)
     assert graphs(dynamo) == (1, 0)
     assert lab.member()["hits"]["replacement"] == 1
+
+
+def test_what_is_called_in_place_of_a_replacement_is_not_compiled(dynamo: Any) -> None:
+    hits = Hits()
+    seen: list[str] = []
+
+    def replacement(x: Any) -> Any:
+        return x + 1.0
+
+    def eager(x: Any) -> Any:
+        seen.append("eager")
+        return replacement(x)
+
+    act = dispatcher(lambda x: x, replacement, hits=hits, eager=eager)
+    x = torch.ones(3)
+    assert torch.equal(compiled(lambda x: act(x) * 2.0)(x), (x + 1.0) * 2.0)
+    assert (seen, graphs(dynamo), hits.traced) == ([], (1, 0), 1)
+    assert torch.equal(act(x), x + 1.0)
+    assert (seen, hits.replacement) == (["eager"], 1)
 
 
 def test_a_compiled_module_whose_forward_is_a_target(compiled_lab: Lab, dynamo: Any) -> None:
