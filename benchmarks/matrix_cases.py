@@ -167,6 +167,45 @@ def msda() -> list[Case]:
     return cases
 
 
+def deformable_convolution() -> list[Case]:
+    """What the taps of BEVFormer base's deformable convolutions read, a few tenths of a cell from where they stand."""
+    module = stem("msda")
+    cases = []
+    for height, across, channels in ((58, 100, 256), (29, 50, 512)):
+
+        def inputs(height: int = height, across: int = across, channels: int = channels) -> list[torch.Tensor]:
+            size = torch.tensor([[height, across]], device="cuda")
+            y, x = torch.meshgrid(
+                torch.arange(height, device="cuda"), torch.arange(across, device="cuda"), indexing="ij"
+            )
+            taps = torch.arange(9, device="cuda")
+            at = torch.stack((x[..., None] + taps % 3 - 1, y[..., None] + taps // 3 - 1), -1).flatten(0, 2)
+            away = torch.randn(6, len(at), 1, 1, 1, 2, device="cuda") * 0.3
+            mask = torch.rand(6, len(at), 1, 1, 1, device="cuda").requires_grad_()
+            (value,) = leaves((6, height * across, 1, channels), dtype=torch.float32)
+            return [value, size, size[:, 0] * 0, (at[:, None, None, None] + away).requires_grad_(), mask]
+
+        def eager(
+            value: torch.Tensor, size: torch.Tensor, start: torch.Tensor, locations: torch.Tensor, mask: torch.Tensor,
+            known: tuple[int, int] = (height, across),
+        ) -> torch.Tensor:  # fmt: skip
+            out: torch.Tensor = module.msda_plain(value, torch.tensor([known]), start, locations, mask, in_cells=True)
+            return out
+
+        points = 6 * height * across * 9
+        values, out = 6 * height * across * channels, points * channels
+        width = f"width_{channels}"
+        cases.append(
+            Case(
+                "msda, deformable convolution", f"6 x {height} x {across} x {channels}, 9 taps, float32", inputs,
+                partial(module.msda, in_cells=True), eager, 4 * (values + 3 * points + out),
+                4 * (2 * values + 6 * points + out), compiled=False,
+                tunes=(("msda", "forward", width), ("msda", "backward", width)),
+            )
+        )  # fmt: skip
+    return cases
+
+
 def linear_cross_entropy() -> list[Case]:
     """Eight thousand tokens of Gemma's vocabulary."""
     module = stem("linear_cross_entropy")
@@ -195,4 +234,4 @@ def linear_cross_entropy() -> list[Case]:
     ]  # fmt: skip
 
 
-CASES: tuple[Callable[[], list[Case]], ...] = (prefix_attention, msda, linear_cross_entropy)
+CASES: tuple[Callable[[], list[Case]], ...] = (prefix_attention, msda, deformable_convolution, linear_cross_entropy)

@@ -61,8 +61,8 @@ CANDIDATES: dict[tuple[str, str], list[Launch]] = {
     ("softmax", "backward"): grid(ROWS=(1, 2, 4), num_warps=(1, 2, 4)),
     ("clip_norm", "squares"): _CHUNKS,
     ("adamw", "step"): _CHUNKS,
-    ("msda", "forward"): grid(BLOCK=(8, 16, 32), num_warps=(1, 2, 4)),
-    ("msda", "backward"): grid(BLOCK=(4, 8, 16), num_warps=(1, 2, 4)),
+    ("msda", "forward"): grid(BLOCK=(4, 8, 16, 32), num_warps=(1, 2, 4)),
+    ("msda", "backward"): grid(BLOCK=(2, 4, 8, 16), num_warps=(1, 2, 4)),
     ("linear_cross_entropy", "loss"): grid(BLOCK=(2048, 4096, 8192), num_warps=(8, 16)),
     **{
         ("prefix_attention", kernel): grid(BLOCK_K=(32, 64), num_warps=(8,), num_stages=(1, 2), maxnreg=(128, 255))

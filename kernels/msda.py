@@ -17,6 +17,9 @@ from . import msda_kernels as kernels
 from .configurations import launch, width_class
 from .language import INTERPRETED, accumulates, accumulator, cdiv, on, power_of_two
 
+# Channels of a head, at most.
+WIDEST = 512
+
 
 def msda_plain(
     value: torch.Tensor,
@@ -24,12 +27,16 @@ def msda_plain(
     level_start_index: torch.Tensor,
     sampling_locations: torch.Tensor,
     attention_weights: torch.Tensor,
+    in_cells: bool = False,
 ) -> torch.Tensor:
     """The library's path, a `grid_sample` for each map; the reference where the tensors are float64."""
     batch, _, heads, width = value.shape
     queries, points = sampling_locations.shape[1], sampling_locations.shape[4]
     dtype = torch.promote_types(torch.promote_types(value.dtype, sampling_locations.dtype), attention_weights.dtype)
-    grids = 2 * sampling_locations.to(dtype) - 1
+    locations = sampling_locations.to(dtype)
+    if in_cells:
+        locations = (locations + 0.5) / spatial_shapes.to(locations).flip(1)[:, None]
+    grids = 2 * locations - 1
     sampled = []
     for level, (height, across) in enumerate(spatial_shapes.tolist()):
         start = int(level_start_index[level])
@@ -61,8 +68,8 @@ def unfit(
         return "shapes and starts are not [L, 2] and [L]"
     if spatial_shapes.device != value.device or level_start_index.device != value.device:
         return "shapes or starts are on another device"
-    if value.numel() == 0 or attention_weights.numel() == 0 or width > 256 or sampling_locations.shape[5] != 2:
-        return "nothing to read, or heads larger than 256"
+    if value.numel() == 0 or attention_weights.numel() == 0 or width > WIDEST or sampling_locations.shape[5] != 2:
+        return f"nothing to read, or heads larger than {WIDEST}"
     if value.dtype == torch.float64 and not INTERPRETED:
         return "float64"
     return language.unfit(value, sampling_locations, attention_weights)
@@ -75,13 +82,14 @@ def msda(
     sampling_locations: torch.Tensor,
     attention_weights: torch.Tensor,
     deterministic: bool | None = None,
+    in_cells: bool = False,
 ) -> torch.Tensor:
     """Sum over levels and points of weight * value between the cells, as grid_sample(align_corners=False) reads it.
 
     Parameters
     ----------
     value : Tensor
-        [B, S, H, D], D at most 256: the maps' cells one after the other, S at least the sum of height * width.
+        [B, S, H, D], D at most 512: the maps' cells one after the other, S at least the sum of height * width.
     spatial_shapes : Tensor
         Integers [L, 2]: height and width of each map. Cells that would lie beyond S are read as zero.
     level_start_index : Tensor
@@ -93,6 +101,8 @@ def msda(
     deterministic : bool, optional
         Whether the gradient of `value` is to be the same in each run: it is then summed in 64-bit integers, whose unit
         is the largest possible sum over 2**61. Where None, what `torch.use_deterministic_algorithms` says.
+    in_cells : bool
+        Whether locations are in units of cells, 0 in the middle of a map's first one.
 
     Returns
     -------
@@ -100,11 +110,11 @@ def msda(
         [B, Q, H * D] of the dtype of `value`. The library's path where `unfit` gives a reason.
     """
     if unfit(value, spatial_shapes, level_start_index, sampling_locations, attention_weights) is not None:
-        return msda_plain(value, spatial_shapes, level_start_index, sampling_locations, attention_weights)
+        return msda_plain(value, spatial_shapes, level_start_index, sampling_locations, attention_weights, in_cells)
     if deterministic is None:
         deterministic = torch.are_deterministic_algorithms_enabled()
     out: torch.Tensor = sample(
-        value, spatial_shapes, level_start_index, sampling_locations, attention_weights, deterministic
+        value, spatial_shapes, level_start_index, sampling_locations, attention_weights, deterministic, in_cells
     )
     return out
 
@@ -127,7 +137,7 @@ def _near(value: torch.Tensor) -> torch.Tensor:
 @torch.library.custom_op("turbo_hydra::msda", mutates_args=())
 def sample(
     value: torch.Tensor, spatial_shapes: torch.Tensor, level_start_index: torch.Tensor,
-    sampling_locations: torch.Tensor, attention_weights: torch.Tensor, deterministic: bool,
+    sampling_locations: torch.Tensor, attention_weights: torch.Tensor, deterministic: bool, in_cells: bool = False,
 ) -> torch.Tensor:  # fmt: skip
     """Operator of the forward pass; `deterministic` is for the backward."""
     value = _near(value)
@@ -138,7 +148,8 @@ def sample(
     with on(value.device):
         kernels.forward[(cdiv(queries * heads, sizes["BLOCK"]), batch)](
             value, spatial_shapes.contiguous(), level_start_index.contiguous(), sampling_locations.contiguous(),
-            attention_weights.contiguous(), out, queries * heads, cells, *value.stride()[:3], **sizes,
+            attention_weights.contiguous(), out, queries * heads, cells, *value.stride()[:3], IN_CELLS=in_cells,
+            **sizes,
         )  # fmt: skip
     return out
 
@@ -146,7 +157,7 @@ def sample(
 @sample.register_fake
 def _(
     value: torch.Tensor, spatial_shapes: torch.Tensor, level_start_index: torch.Tensor,
-    sampling_locations: torch.Tensor, attention_weights: torch.Tensor, deterministic: bool,
+    sampling_locations: torch.Tensor, attention_weights: torch.Tensor, deterministic: bool, in_cells: bool = False,
 ) -> torch.Tensor:  # fmt: skip
     return value.new_empty((value.shape[0], attention_weights.shape[1], value.shape[2] * value.shape[3]))
 
@@ -167,7 +178,7 @@ def _unit(grad: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
 @torch.library.custom_op("turbo_hydra::msda_backward", mutates_args=())
 def sample_backward(
     grad: torch.Tensor, value: torch.Tensor, spatial_shapes: torch.Tensor, level_start_index: torch.Tensor,
-    sampling_locations: torch.Tensor, attention_weights: torch.Tensor, deterministic: bool,
+    sampling_locations: torch.Tensor, attention_weights: torch.Tensor, deterministic: bool, in_cells: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
     """Operator of the backward pass: gradients of value, locations and weights, contiguous."""
     grad, locations, weights = grad.contiguous(), sampling_locations.contiguous(), attention_weights.contiguous()
@@ -182,7 +193,8 @@ def sample_backward(
     with on(value.device):
         kernels.backward[(cdiv(pairs, sizes["BLOCK"]), batch)](
             grad, value, spatial_shapes.contiguous(), level_start_index.contiguous(), locations, weights, unit, sums,
-            grad_locations, grad_weights, pairs, cells, *value.stride()[:3], INTEGERS=deterministic, **sizes,
+            grad_locations, grad_weights, pairs, cells, *value.stride()[:3], IN_CELLS=in_cells, INTEGERS=deterministic,
+            **sizes,
         )  # fmt: skip
     if deterministic:
         sums = (sums.double() / unit).to(value.dtype)
@@ -192,7 +204,7 @@ def sample_backward(
 @sample_backward.register_fake
 def _(
     grad: torch.Tensor, value: torch.Tensor, spatial_shapes: torch.Tensor, level_start_index: torch.Tensor,
-    sampling_locations: torch.Tensor, attention_weights: torch.Tensor, deterministic: bool,
+    sampling_locations: torch.Tensor, attention_weights: torch.Tensor, deterministic: bool, in_cells: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
     return (
         value.new_empty(value.shape),
@@ -202,13 +214,13 @@ def _(
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-    *tensors, ctx.deterministic = inputs
+    *tensors, ctx.deterministic, ctx.in_cells = inputs
     ctx.save_for_backward(*tensors)
 
 
 def _differentiate(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-    for_value, for_locations, for_weights = sample_backward(grad, *ctx.saved_tensors, ctx.deterministic)
-    return for_value, None, None, for_locations, for_weights, None
+    for_value, for_locations, for_weights = sample_backward(grad, *ctx.saved_tensors, ctx.deterministic, ctx.in_cells)
+    return for_value, None, None, for_locations, for_weights, None, None
 
 
 sample.register_autograd(_differentiate, setup_context=_save)

@@ -10,11 +10,15 @@ from .language import jit, tl
 
 @jit
 def _point(
-    locations: Any, at: Any, present: Any, height: Any, across: Any, start: Any, cells: Any, ACC: tl.constexpr
-) -> Any:
+    locations: Any, at: Any, present: Any, height: Any, across: Any, start: Any, cells: Any,
+    IN_CELLS: tl.constexpr, ACC: tl.constexpr,
+) -> Any:  # fmt: skip
     """Where a point lies: the cell up and left of it, the way from there, and which of the four cells are there."""
-    x = tl.load(locations + at * 2, mask=present, other=0.0).to(ACC) * across - 0.5
-    y = tl.load(locations + at * 2 + 1, mask=present, other=0.0).to(ACC) * height - 0.5
+    x = tl.load(locations + at * 2, mask=present, other=0.0).to(ACC)
+    y = tl.load(locations + at * 2 + 1, mask=present, other=0.0).to(ACC)
+    if not IN_CELLS:
+        x = x * across - 0.5
+        y = y * height - 0.5
     left = tl.floor(x)
     top = tl.floor(y)
     west = present & (left >= 0) & (left < across)
@@ -44,7 +48,7 @@ def forward(
     value: Any, shapes: Any, starts: Any, locations: Any, weights: Any, out: Any, pairs: Any, cells: Any,
     vb: Any, vs: Any, vh: Any,
     HEADS: tl.constexpr, LEVELS: tl.constexpr, POINTS: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr,
-    ACC: tl.constexpr, BLOCK: tl.constexpr,
+    IN_CELLS: tl.constexpr, ACC: tl.constexpr, BLOCK: tl.constexpr,
 ) -> None:  # fmt: skip
     """A program takes BLOCK pairs of query and head, which lie side by side in locations, weights and output."""
     pair = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -61,7 +65,9 @@ def forward(
         start = tl.load(starts + level).to(tl.int32)
         for point in tl.static_range(POINTS):
             at = (pair * LEVELS + level) * POINTS + point
-            right, down, cell, nw, ne, sw, se = _point(locations, at, present, height, across, start, cells, ACC)
+            right, down, cell, nw, ne, sw, se = _point(
+                locations, at, present, height, across, start, cells, IN_CELLS, ACC
+            )
             weight = tl.load(weights + at, mask=present, other=0.0).to(ACC)
             up = (1.0 - down) * weight
             down = down * weight
@@ -89,7 +95,7 @@ def backward(
     grad: Any, value: Any, shapes: Any, starts: Any, locations: Any, weights: Any, units: Any,
     sums: Any, grad_locations: Any, grad_weights: Any, pairs: Any, cells: Any, vb: Any, vs: Any, vh: Any,
     HEADS: tl.constexpr, LEVELS: tl.constexpr, POINTS: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr,
-    INTEGERS: tl.constexpr, ACC: tl.constexpr, BLOCK: tl.constexpr,
+    IN_CELLS: tl.constexpr, INTEGERS: tl.constexpr, ACC: tl.constexpr, BLOCK: tl.constexpr,
 ) -> None:  # fmt: skip
     """As the forward; gradients of locations and weights belong to one program, those of the maps are added up."""
     pair = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -109,7 +115,9 @@ def backward(
         start = tl.load(starts + level).to(tl.int32)
         for point in tl.static_range(POINTS):
             at = (pair * LEVELS + level) * POINTS + point
-            right, down, cell, nw, ne, sw, se = _point(locations, at, present, height, across, start, cells, ACC)
+            right, down, cell, nw, ne, sw, se = _point(
+                locations, at, present, height, across, start, cells, IN_CELLS, ACC
+            )
             weight = tl.load(weights + at, mask=present, other=0.0).to(ACC)
             left = 1.0 - right
             up = 1.0 - down
@@ -120,8 +128,11 @@ def backward(
             to_se = tl.sum(g * _read(values, cell + across + 1, vs, se, within, ACC), 1)
             for_weight = up * (left * to_nw + right * to_ne) + down * (left * to_sw + right * to_se)
             tl.store(grad_weights + at, for_weight.to(grad_weights.dtype.element_ty), mask=present)
-            for_x = (up * (to_ne - to_nw) + down * (to_se - to_sw)) * weight * across
-            for_y = (left * (to_sw - to_nw) + right * (to_se - to_ne)) * weight * height
+            for_x = (up * (to_ne - to_nw) + down * (to_se - to_sw)) * weight
+            for_y = (left * (to_sw - to_nw) + right * (to_se - to_ne)) * weight
+            if not IN_CELLS:
+                for_x *= across
+                for_y *= height
             tl.store(grad_locations + at * 2, for_x.to(grad_locations.dtype.element_ty), mask=present)
             tl.store(grad_locations + at * 2 + 1, for_y.to(grad_locations.dtype.element_ty), mask=present)
             share = g * weight[:, None]

@@ -11,6 +11,43 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+DEFORMABLE = """
+import sys, torch
+sys.path.insert(0, {root!r})
+import tests.kernels.interpreting  # mends the interpreter
+from tests.bevformer import small
+from turbo_hydra.catalogs.mmcv import deform_conv
+from turbo_hydra.engine.objects import load_object
+
+said = []
+deform_conv.fallback = said.append
+torch.set_num_threads(1)
+both = {{"mmcv.dcn": {{}}, "mmcv.dcn_kernel": {{}}}}
+with small.repository():
+    function = load_object("mmcv.ops.modulated_deform_conv.ModulatedDeformConv2dFunction")
+    for groups, deform_groups, stride in ((1, 1, 1), (2, 2, 2)):
+        torch.manual_seed(0)
+        size = (5 + stride) // stride
+        shapes = [(2, 4, 6, 6), (2, deform_groups * 18, size, size), (2, deform_groups * 9, size, size)]
+        shapes += [(6, 4 // groups, 3, 3), (6,)]
+        leaves = [torch.randn(shape, requires_grad=True) for shape in shapes]
+        # With offsets of zero, as a layer begins, all points lie on cells, where slopes jump.
+        for offset in (leaves[1], torch.zeros_like(leaves[1], requires_grad=True)):
+            leaves[1] = offset
+            results = []
+            for ids in ({{"mmcv.dcn": {{}}}}, both):
+                with small.applied(ids):
+                    output = function.apply(*leaves, stride, 1, 1, groups, deform_groups)
+                    results.append((output, *torch.autograd.grad(output, leaves, torch.ones_like(output).cumsum(1))))
+            torch.testing.assert_close(*results, atol=1e-5, rtol=1e-5)
+        expected = torch.nn.functional.conv2d(leaves[0], leaves[3], leaves[4], stride, 1, 1, groups)
+        with small.applied(both):
+            mask = torch.ones_like(leaves[2])
+            given = (*leaves[:2], mask, *leaves[3:])
+            found = function.apply(*given, stride, 1, 1, groups, deform_groups)
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+print("fell back", said)
+"""
 PROGRAM = """
 import sys, torch
 sys.path.insert(0, {root!r})
@@ -54,10 +91,11 @@ print("fell back", said)
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_functions_call_the_kernel_and_have_its_gradients() -> None:
+@pytest.mark.parametrize("program", [PROGRAM, DEFORMABLE], ids=["attention", "deformable convolution"])
+def test_the_functions_call_the_kernel_and_have_its_gradients(program: str) -> None:
     pytest.importorskip("triton", reason="kernels need triton, and it is not installed")
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(root=str(ROOT))],
+        [sys.executable, "-c", program.format(root=str(ROOT))],
         env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,

@@ -60,6 +60,7 @@ def test_every_group_is_applied(report: dict[str, Any]) -> None:
     assert {id: status for id, status in others.items() if "compat" not in id and "compile" not in id} == {}
 
 
+CONVOLUTION = "mmcv.dcn_kernel mmcv.ops.modulated_deform_conv.ModulatedDeformConv2dFunction"
 ATTENTION = "mmcv.attention mmcv.cnn.bricks.transformer.MultiheadAttention.forward"
 # What only a device, several ranks, or a model without dropout reaches.
 UNREACHED = {
@@ -67,6 +68,7 @@ UNREACHED = {
     ".MultiScaleDeformableAttnFunction_fp32",
     "mmcv.msda mmcv.ops.multi_scale_deform_attn.MultiScaleDeformableAttnFunction",
     "mmcv.focal_loss mmcv.ops.focal_loss.SigmoidFocalLossFunction",
+    CONVOLUTION,
 }
 UNREACHED = {f"{name}.{half}" for name in UNREACHED for half in ("forward", "backward")} | {
     ATTENTION,
@@ -83,7 +85,9 @@ def test_every_member_is_reached_and_none_falls_back(report: dict[str, Any]) -> 
     }
     assert {name for name, hits in members.items() if not hits["replacement"]} == UNREACHED
     assert {name: set(hits["reasons"]) for name, hits in members.items() if hits["reasons"]} == {
-        ATTENTION: {"dropout on a CPU"}
+        ATTENTION: {"dropout on a CPU"},
+        f"{CONVOLUTION}.forward": {"no kernel for tensors on cpu"},
+        f"{CONVOLUTION}.backward": {"the forward went another way"},
     }
 
 

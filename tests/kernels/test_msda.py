@@ -37,24 +37,24 @@ def inputs(
     return [tensor.to(dtype).requires_grad_() for tensor in (value, locations, weights)]
 
 
-def results(function: Any, tensors: list[torch.Tensor], shapes: tuple[tuple[int, int], ...] = MAPS, *rest: Any) -> Any:
+def results(function: Any, tensors: list[torch.Tensor], shapes: tuple[tuple[int, int], ...] = MAPS, **rest: Any) -> Any:
     """Output and gradients."""
     value, locations, weights = tensors
-    out = function(value, *maps(shapes, value.device), locations, weights, *rest)
+    out = function(value, *maps(shapes, value.device), locations, weights, **rest)
     grad = torch.linspace(-1, 1, out.numel(), device=out.device).view(out.shape).to(out.dtype)
     return [out, *torch.autograd.grad(out, tensors, grad)]
 
 
 def hold(
     tensors: list[torch.Tensor], shapes: tuple[tuple[int, int], ...] = MAPS, deterministic: bool = False,
-    factor: float = 1.25,
+    factor: float = 1.25, in_cells: bool = False,
 ) -> None:  # fmt: skip
     """Compare result and gradients of kernel and plain path with float64."""
     value, locations, weights = tensors
     assert unfit(value, *maps(shapes, value.device), locations, weights) is None
-    found = results(msda, tensors, shapes, deterministic)
-    library = results(msda_plain, copies(*tensors), shapes)
-    exact = results(msda_plain, doubles(*tensors), shapes)
+    found = results(msda, tensors, shapes, deterministic=deterministic, in_cells=in_cells)
+    library = results(msda_plain, copies(*tensors), shapes, in_cells=in_cells)
+    exact = results(msda_plain, doubles(*tensors), shapes, in_cells=in_cells)
     for what, *three in zip(("out", "value's", "locations'", "weights'"), found, library, exact, strict=True):
         assert_close(*three, what=what, factor=factor)
 
@@ -65,6 +65,27 @@ def test_no_further_from_the_exact_result_than_the_library(
     dtype: torch.dtype, deterministic: bool, draw: torch.Generator
 ) -> None:
     hold(inputs(draw, dtype, queries=5), deterministic=deterministic)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_locations_in_cells_of_wide_heads(dtype: torch.dtype, draw: torch.Generator) -> None:
+    value, locations, weights = inputs(draw, dtype, queries=3, heads=1, width=300)
+    with torch.no_grad():
+        locations.mul_(8).sub_(1)  # beyond the edges of both maps
+    hold([value, locations, weights], in_cells=True)
+
+
+def test_in_cells_a_whole_number_is_a_cell_and_its_slopes_are_those_to_the_right_and_below(
+    device: torch.device,
+) -> None:
+    value = torch.tensor([1.0, 2.0, 4.0, 8.0, 16.0, 32.0], device=device).view(1, 6, 1, 1)
+    places = torch.tensor([[[1.0, 0.0], [2.0, 1.0], [-1.0, 0.0]]], device=device).view(1, 3, 1, 1, 1, 2)
+    places.requires_grad_()
+    weights = torch.ones(1, 3, 1, 1, 1, device=device)
+    found = msda(value, *maps(((2, 3),), device), places, weights, in_cells=True)
+    assert found.flatten().tolist() == [2.0, 32.0, 0.0]
+    (slopes,) = torch.autograd.grad(found.sum(), places)
+    assert slopes.view(3, 2).tolist() == [[2.0, 14.0], [-32.0, -32.0], [1.0, 0.0]]
 
 
 def test_by_hand(device: torch.device) -> None:
@@ -109,7 +130,7 @@ def test_elements_far_from_the_first(draw: torch.Generator) -> None:
 
 def test_the_same_in_each_run(draw: torch.Generator) -> None:
     tensors = inputs(draw, torch.float32, queries=12)
-    first = results(msda, tensors, MAPS, True)
+    first = results(msda, tensors, MAPS, deterministic=True)
     # As many terms a cell as there are queries, in another order of programs.
     order = torch.randperm(12, generator=torch.Generator().manual_seed(2)).to(draw.device)
     value, locations, weights = tensors
@@ -125,7 +146,7 @@ def test_torch_says_whether_runs_must_be_the_same(draw: torch.Generator) -> None
         found = results(msda, tensors)
     finally:
         torch.use_deterministic_algorithms(False)
-    assert all(map(torch.equal, found, results(msda, tensors, MAPS, True)))
+    assert all(map(torch.equal, found, results(msda, tensors, MAPS, deterministic=True)))
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")], ids=str)
@@ -146,7 +167,7 @@ def test_numbers_that_are_not_finite_spoil_what_they_reach(number: float, draw: 
     # A sum in integers has no place for them: it says so everywhere.
     with torch.no_grad():
         locations[1, 4, 2, 1, 1, 0] = 0.5
-    assert results(msda, [value, locations, weights], MAPS, True)[1].isnan().all()
+    assert results(msda, [value, locations, weights], MAPS, deterministic=True)[1].isnan().all()
 
 
 def test_shapes_that_do_not_fit_the_maps_read_nothing_else(draw: torch.Generator) -> None:
@@ -181,7 +202,7 @@ def test_one_graph_under_torch_compile(draw: torch.Generator) -> None:
 
 def test_operators_are_declared_as_they_behave(draw: torch.Generator) -> None:
     value, locations, weights = (tensor.detach() for tensor in inputs(draw, torch.float32, queries=2))
-    arguments = (value, *maps(MAPS, draw.device), locations, weights, True)
+    arguments = (value, *maps(MAPS, draw.device), locations, weights, True, False)
     torch.library.opcheck(module.sample, arguments, test_utils=("test_schema", "test_faketensor"))
     grad = torch.ones(2, 2, 15, device=draw.device)
     torch.library.opcheck(module.sample_backward, (grad, *arguments), test_utils=("test_schema", "test_faketensor"))
@@ -193,7 +214,7 @@ def test_what_the_kernels_do_not_take_goes_the_plain_path(draw: torch.Generator)
     assert unfit(value, sizes, starts, locations, weights[..., :1]) is not None
     assert unfit(value, sizes[:1], starts, locations, weights) == "shapes and starts are not [L, 2] and [L]"
     nothing = locations[:, :0], weights[:, :0]
-    assert unfit(value, sizes, starts, *nothing) == "nothing to read, or heads larger than 256"
+    assert unfit(value, sizes, starts, *nothing) == "nothing to read, or heads larger than 512"
     assert msda(value, sizes, starts, *nothing).shape == (2, 0, 15)
 
 

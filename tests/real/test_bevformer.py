@@ -27,7 +27,7 @@ EXAMPLE = ROOT / "examples" / "bevformer"
 EVIDENCE_AT = "66b65f3a1f58caf0507cb2a971b9c0e7f842376c"
 # Groups that are on, of which a CPU calls nothing: a GPU's streams, convolutions that this configuration lacks, and the
 # accelerator's side of deformable attention.
-ELSEWHERE = {"mmcv.compat_torch", "mmcv.dcn", "mmcv.focal_loss", "bevformer.msda"}
+ELSEWHERE = {"mmcv.compat_torch", "mmcv.dcn", "mmcv.dcn_kernel", "mmcv.focal_loss", "bevformer.msda"}
 # float32, with other orders of additions and AdamW's fused kernel. Boxes are matched with queries by the smallest cost:
 # once parameters differ in their last digits, another matching of nearly the same cost may be chosen, which shows in
 # the loss of the step after.
