@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from turbo_hydra import replace_import
-from turbo_hydra.engine.errors import OptimizationRollbackError, TurboHydraError
+from turbo_hydra.engine.errors import OptimizationRollbackError, StrictStop, TurboHydraError
 
 if TYPE_CHECKING:
     from tests.engine.conftest import Lab
@@ -325,6 +325,26 @@ def test_a_second_engine_sees_the_first_as_a_foreign_wrapper(guarded: Lab) -> No
     lab.apply()
     assert lab.status() == "blocked"
     assert lab.codes() == ["evidence.foreign_wrapper"]
+
+
+def test_strict_says_why_of_each_group(guarded: Lab) -> None:
+    lab = guarded
+    lab.write("narrow", "def f():\n    return 'ours'\n")
+    lab.group("it", lab.replace("lib.a", "narrow.f"))
+    lab.group("needing", lab.replace("lib.b", "new.f"), depends_on=("it",))
+    lab.group("refused", lab.replace("lib.c", "new.f"))
+    lab.group("fine", lab.replace("lib.d", "new.f"))
+    lab.record()
+    lab.load("lib").RAISE["c"] = RuntimeError("sealed")
+    made = lab.apply(strict=True)
+    with pytest.raises(StrictStop) as caught:
+        made.strict_stop()
+    narrow = f"the replacement '{lab.path('narrow.f')}' cannot be called like the target"
+    assert str(caught.value) == (
+        "optimization.strict is set and not every enabled group is applied: "
+        f"'lab.it' blocked ({narrow}: the original's parameter 'x' is missing), "
+        "'lab.needing' blocked (dependency_blocked), 'lab.refused' rolled_back (RuntimeError: sealed)"
+    )
 
 
 def test_undo_says_nothing_else_of_a_group_that_was_not_applied(guarded: Lab) -> None:

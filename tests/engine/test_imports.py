@@ -144,6 +144,18 @@ def test_a_text_that_cannot_run_fails_its_import_and_the_group_says_so(imports: 
     assert "SyntaxError" in engine.report.execution[0]["error"]
 
 
+@pytest.mark.parametrize("wrong", ["lib", "base"])
+def test_whichever_module_of_a_group_fails_is_told(imports: Lab, wrong: str) -> None:
+    texts = {"lib": "hooks.tripled", "base": "hooks.counted", wrong: "hooks.wrong"}
+    members = [replace_import(imports.path(name), source=imports.path(text)) for name, text in texts.items()]
+    imports.group("it", *members)
+    engine = imports.apply()
+    with pytest.raises(SyntaxError):
+        imports.load("lib")  # which imports the other
+    entry = engine.report.execution[0]
+    assert (entry["status"], entry["error"].partition(":")[0]) == ("failed", "SyntaxError")
+
+
 def test_a_function_runs_once_before_the_module(imports: Lab) -> None:
     imports.write("lib", "from .hooks import seen\nBEFORE = list(seen)\n")
     imports.group("it", before_import(imports.path("lib"), imports.path("hooks.note")))
