@@ -204,6 +204,26 @@ def test_wraps_of_one_late_target_stack_in_declared_order(late: Lab) -> None:
 @pytest.mark.parametrize("over", ["raises", "takes less"])
 def test_a_late_wrap_that_does_not_fit_over_another_one_takes_its_group_back(late: Lab, over: str) -> None:
     late.write(
+        "plugin",
+        TEXT
+        + """
+
+class Model:
+    def step(self, x):
+        return x
+
+import sys, types
+
+class Watched(types.ModuleType):
+    def __setattr__(self, name, value):
+        WRITES.append(value)
+        super().__setattr__(name, value)
+
+WRITES = []
+sys.modules[__name__].__class__ = Watched
+""",
+    )
+    late.write(
         "wraps",
         WRAPS
         + """
@@ -226,6 +246,7 @@ def test_a_late_wrap_that_does_not_fit_over_another_one_takes_its_group_back(lat
     entry = engine.report.execution[1]
     assert entry["reasons"] == {"raises": ["replacement.factory"], "takes less": ["signature"]}[over]
     assert entry["error"] == late.message()
+    assert plugin.WRITES == [plugin.f], "nothing of it has stood there"
     assert engine.undo() == []
     assert plugin.f(3) == 6
 
