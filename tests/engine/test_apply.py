@@ -706,6 +706,19 @@ def test_an_alias_is_changed_with_its_target_and_named_by_two_paths_only_once(ki
     assert [item(1) for item in (lib.f, lib.TABLE["f"], lib.OBJECT.g, other.f)] == ["original"] * 4
 
 
+@pytest.mark.parametrize("many", [2, 3])
+def test_wraps_lie_on_one_another_at_an_alias_as_at_their_target(kinds: Lab, many: int) -> None:
+    kinds.write("wraps", "def one(original, options):\n    return lambda x: original(x) + '!'\n\n\ntwo = three = one\n")
+    for name in ("one", "two", "three")[:many]:
+        kinds.group(name, kinds.wrap("sub.lib.f", f"wraps.{name}", stack=True, aliases=("sub.lib.TABLE.f",)))
+    engine = kinds.apply()
+    lib = kinds.load("sub.lib")
+    assert [lib.f(1), lib.TABLE["f"](1)] == ["original" + "!" * many] * 2
+    assert lib.TABLE["f"] is lib.f
+    assert engine.undo() == []
+    assert [lib.f(1), lib.TABLE["f"](1)] == ["original"] * 2
+
+
 def test_a_late_member_is_checked_once_it_is_there_and_what_was_said_before_is_not_said_twice(kinds: Lab) -> None:
     kinds.group("it", kinds.replace("sub.lib.f", "new.f", late=True))
     kinds.group("watching", kinds.wrap("sub.lib.C.m", "new.watch", late=True, observer=True))

@@ -216,10 +216,10 @@ import sys, types
 
 class Watched(types.ModuleType):
     def __setattr__(self, name, value):
-        WRITES.append(value)
+        written.append(value)
         super().__setattr__(name, value)
 
-WRITES = []
+written = []
 sys.modules[__name__].__class__ = Watched
 """,
     )
@@ -246,7 +246,7 @@ sys.modules[__name__].__class__ = Watched
     entry = engine.report.execution[1]
     assert entry["reasons"] == {"raises": ["replacement.factory"], "takes less": ["signature"]}[over]
     assert entry["error"] == late.message()
-    assert plugin.WRITES == [plugin.f], "nothing of it has stood there"
+    assert plugin.written == [plugin.f], "nothing of it has stood there"
     assert engine.undo() == []
     assert plugin.f(3) == 6
 
