@@ -151,7 +151,7 @@ def test_whichever_module_of_a_group_fails_is_told(imports: Lab, wrong: str) -> 
     imports.group("it", *members)
     engine = imports.apply()
     with pytest.raises(SyntaxError):
-        imports.load("lib")  # which imports the other
+        imports.load(wrong)
     entry = engine.report.execution[0]
     assert (entry["status"], entry["error"].partition(":")[0]) == ("failed", "SyntaxError")
 
