@@ -175,6 +175,7 @@ HOMES = {
     "sub.TABLE.f": "sub",
     "TABLE.f": "",
     "lib.f": "sub.lib",
+    "boxed.f": "boxed",
 }
 
 
@@ -192,6 +193,16 @@ def test_the_home_of_a_site_is_the_module_that_its_owner_lives_in(lab: Lab, path
         class Child(C): pass
         holder = C()
         holder.f = f
+        """,
+    )
+    lab.write(
+        "boxed",
+        """
+        import sys
+        class Box: pass
+        def f(x): return x
+        box = sys.modules[__name__] = Box()
+        box.f = f
         """,
     )
     assert resolve(lab.path(path)).home == lab.path(HOMES[path]).rstrip(".")
