@@ -20,9 +20,11 @@ part, on the same random inputs in all of them:
 The clock is the CPU time of the thread, or on a device its own events; ratios are of `none` to a row within a round.
 Besides, each row says how far its results and gradients are from those of `none`, what its tensors take at most, and
 how often the host waits, by a profiler's trace; on a device what took longest there, and the attention's kernel is
-timed beside mmcv's operator where that is built. There rows without `bevformer.msda` take mmcv's PyTorch path, unless
-`--baseline extension` says otherwise. All rows are in memory at once; on a device only what they keep is, between
-turns. A row that fails is named and left out; the file is written anew after each round.
+timed beside mmcv's operator where that is built. Two processes on a CPU that do the same differ by 10 % for as long as
+they live: with `--anew` each round has other ones, and the intervals hold that. On a device rows without
+`bevformer.msda` take mmcv's PyTorch path, unless `--baseline extension` says otherwise. All rows are in memory at once;
+on a device only what they keep is, between turns. A row that fails is named and left out; the file is written anew
+after each round.
 """
 
 from __future__ import annotations
@@ -173,11 +175,21 @@ class Measurement:
         for number in range(self.args.rounds):
             if number > 1 and self.args.minutes and time.monotonic() - start > 60 * self.args.minutes:
                 break
+            if number and self.args.anew:
+                self.start_anew(order.sample(list(self.workers), len(self.workers)))
             for row in order.sample(list(self.workers), len(self.workers)):
                 answer = self._tell(row, "turn")
                 if answer is not None:
                     self.turns[row][number] = answer["ms"]
             self.write()
+
+    def start_anew(self, rows: Sequence[str]) -> None:
+        """End all processes and start others, in this order; each has had a first turn then."""
+        self.end()
+        for row in rows:
+            self.workers[row] = Worker(row, self.args)
+            if self._tell(row, Worker.answer) is not None:
+                self._tell(row, "turn")
 
     def look(self) -> None:
         """Memory, waits, the longest kernels, and what the report has counted."""
@@ -284,6 +296,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--patience", type=float, default=3600, help="seconds after which a row that says nothing fails"
     )
+    parser.add_argument("--anew", action="store_true", help="start the processes anew for each round, in another order")
     parser.add_argument("--whole", action="store_true", help="measure the whole detector's training step besides")
     parser.add_argument("--brief", action="store_true", help="times and differences, neither memory nor traces")
     parser.add_argument("--json", type=Path)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A group for benchmarks/openpi.py: three billion random parameters are made on the device, in seconds.
+"""A group for the benchmarks of OpenPI: three billion random parameters are made on the device, in seconds.
 
 Random numbers of a device are others than the host's, so that this is for measuring alone, on both sides.
 """
@@ -7,14 +7,27 @@ Random numbers of a device are others than the host's, so that this is for measu
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from turbo_hydra import About, group, wrap
+
+
+@dataclass(frozen=True)
+class Start:
+    """Options of `start.on_device`."""
+
+    full_sums: bool = field(
+        default=False,
+        metadata={"help": "add up products of bfloat16 in float32 throughout: the same training but for rounding"},
+    )
+
 
 group(
     "start.on_device",
     wrap("openpi.models_pytorch.pi0_pytorch.PI0Pytorch.__init__", "benchmarks.openpi_start.init"),
     depends_on=("openpi.transformers_replace",),
+    options=Start,
     about=About(
         purpose="compatibility",
         why="Starting takes a minute of one core for random parameters; a measurement of steps can have them at once.",
@@ -24,9 +37,12 @@ group(
 )
 
 
-def init(original: Callable[[Any, Any], None], options: None) -> Callable[[Any, Any], None]:
+def init(original: Callable[[Any, Any], None], options: Start) -> Callable[[Any, Any], None]:
     """Factory for `PI0Pytorch.__init__`."""
     import torch
+
+    if options.full_sums:
+        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
 
     def __init__(self: Any, config: Any) -> None:
         with torch.device("cuda" if torch.cuda.is_available() else "cpu"):

@@ -61,7 +61,7 @@ def test_rows_take_turns_and_compute_alike(tmp_path: Path) -> None:
     asked = [rows[0], "no such group", *rows[1:]]
     command = [sys.executable, "-m", "benchmarks.bevformer", "--config", str(config), "--rounds", "3"]
     command += ["--repo", str(ROOT / "tests" / "bevformer" / "repository"), "--json", str(out)]
-    command += ["--builder", "tests.bevformer.parts:parts", "--whole", "--", *asked]
+    command += ["--builder", "tests.bevformer.parts:parts", "--whole", "--anew", "--", *asked]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
     assert done.returncode == 1, done.stderr[-3000:]
