@@ -988,6 +988,7 @@ def test_members_are_compared_where_it_is_asked_for_and_watching_and_imports_are
     shadows = {id: [member.shadow for member in item.members] for id, item in two.planned.groups.items()}
     told = [item.to_dict() if item else None for item in shadows.pop("lab.it")]
     assert told == ([{"calls": 3}] * 2 if calls and given else [None] * 2)
+    assert [member.to_dict()["shadow"] for member in two.planned.groups["lab.it"].members] == told, "in the report too"
     assert shadows == {"lab.watching": [None], "lab.serving": [None], "lab.off": []}
 
 
