@@ -59,6 +59,11 @@ def test_the_chinese_readme_has_the_same_commands_code_and_figures() -> None:
     # Rows of the ablation: a group's name, then numbers and verdicts.
     rows = re.compile(r"^\| (?:\w+\.\w+|all \(again\)) \|.*$", flags=re.MULTILINE)
     assert rows.findall(chinese) == rows.findall(english) != []
+    # Of the first table of the page, which is what was measured: the numbers.
+    first = [
+        re.findall(r"\d+(?:\.\d+)?", text[text.index("\n| ") : text.index("\n## ")]) for text in (english, chinese)
+    ]
+    assert first[0] == first[1] != []
 
 
 @pytest.mark.parametrize("block", blocks("python", README.read_text(encoding="utf-8")))
