@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import os
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,14 +69,17 @@ def test_plain_loop(measured: Measured) -> None:
 def test_step_times_add_up_to_the_loop(measured: Measured) -> None:
     model, x, y = model_and_data()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    before, after = list[float](), list[float]()
     with measured() as metered:
         for _ in range(50):
             optimizer.zero_grad()
             nn.functional.mse_loss(model(x), y).backward()
+            before.append(time.perf_counter())
             optimizer.step()
-    rows = metered.rows
-    told = sum(row.ms for row in rows if row.ms is not None) / 1000
-    assert told == pytest.approx(rows[-1].time - rows[0].time, abs=0.005)
+            after.append(time.perf_counter())
+    told = sum(row.ms for row in metered.rows if row.ms is not None) / 1000
+    # A step ends somewhere in the optimizer's, however long the machine takes for that.
+    assert before[-1] - after[0] <= told <= after[-1] - before[0]
 
 
 def test_gradient_accumulation_is_one_step(measured: Measured) -> None:
