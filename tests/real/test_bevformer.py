@@ -25,10 +25,10 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(3600)]
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "bevformer"
 EVIDENCE_AT = "66b65f3a1f58caf0507cb2a971b9c0e7f842376c"
-# Groups that are on, of which a CPU calls nothing: a GPU's streams, convolutions that this configuration lacks, and the
-# accelerator's side of deformable attention.
-# Of a device, and optimizations; the others are there for compatibility.
+# Optimizations for a device.
 DEVICE = {"mmcv.dcn_kernel", "bevformer.msda"}
+# Groups that are on, of which a CPU calls nothing: these, and what lets a GPU's streams, convolutions that this
+# configuration lacks and a GPU's focal loss run at all.
 ELSEWHERE = {"mmcv.compat_torch", "mmcv.dcn", "mmcv.focal_loss", *DEVICE}
 # float32, with other orders of additions and AdamW's fused kernel. Boxes are matched with queries by the smallest cost:
 # once parameters differ in their last digits, another matching of nearly the same cost may be chosen, which shows in
