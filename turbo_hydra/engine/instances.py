@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import gc
+import operator
 from collections.abc import Iterable, Mapping
+from itertools import chain, compress, islice, repeat
 from typing import Any
 
 from turbo_hydra.engine.targets import Site
@@ -24,7 +26,7 @@ def hiding(sites: Iterable[Site]) -> dict[tuple[int, str], list[object]]:
     if not wanted:
         return found
     by_kind: dict[int, list[tuple[int, str]]] = {}
-    for instance in gc.get_objects():
+    for instance in _objects():
         kind = type(instance)
         keys = by_kind.get(id(kind))
         if keys is None:
@@ -33,6 +35,29 @@ def hiding(sites: Iterable[Site]) -> dict[tuple[int, str], list[object]]:
             if key[1] in own(instance):
                 found.setdefault(key, []).append(instance)
     return found
+
+
+def _objects() -> list[object]:
+    """All objects that the collector knows, but no tuples.
+
+    A tuple that another thread is filling is among them. CPython ends that thread's work with a SystemError if anybody
+    refers to it meanwhile (python/cpython#59313). So tuples are dropped before another thread has a turn: inside one
+    call that runs no bytecode, and without a collection, whose finalizers would.
+    """
+    everything = map(gc.get_objects, (None,))  # called by what is consumed below, like all of this
+    twice = chain.from_iterable(map(repeat, everything, (2,)))
+    one, other = chain.from_iterable(islice(twice, 1)), chain.from_iterable(islice(twice, 1))
+    wanted = map(operator.is_not, map(type, other), repeat(tuple))
+    # An iterator refers to its list until it is asked for more than there is; and the list to the iterators.
+    used_up = (compress(iterator, repeat(False)) for iterator in (wanted, twice))
+    kept = chain(compress(one, wanted), *used_up)
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return list(kept)
+    finally:
+        if collects:
+            gc.enable()
 
 
 def own(instance: object) -> Mapping[str, Any]:
