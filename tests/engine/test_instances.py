@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,6 +28,43 @@ class Slow:
 
     def run(self) -> None:
         """A target."""
+
+
+class Kept:
+    """A target's class."""
+
+    def run(self) -> None:
+        """A target."""
+
+
+def test_the_pass_keeps_nothing_alive() -> None:
+    site = resolve(f"{__name__}.Kept.run")
+    instance = Kept()
+    instance.run = len  # type: ignore[method-assign, assignment]
+    seen = weakref.ref(instance)
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        assert len(hiding([site])[site.key]) == 1
+        del instance
+        assert seen() is None
+    finally:
+        (gc.enable if before else gc.disable)()
+
+
+def test_passes_beside_each_other_leave_the_collector_as_it_was() -> None:
+    site = resolve(f"{__name__}.Kept.run")
+    before = gc.isenabled()
+    gc.enable()
+    try:
+        threads = [threading.Thread(target=hiding, args=([site],)) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert gc.isenabled()
+    finally:
+        (gc.enable if before else gc.disable)()
 
 
 @pytest.mark.parametrize("collects", [True, False], ids=["collecting", "not collecting"])

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import gc
 import operator
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, compress, islice, repeat
 from typing import Any
 
@@ -13,6 +14,8 @@ from turbo_hydra.engine.targets import Site
 
 # The code of the checks that say so.
 OWN_ATTRIBUTE = "instances.own_attribute"
+# Who has switched collections off.
+_COLLECTING = threading.RLock()
 
 
 def hiding(sites: Iterable[Site]) -> dict[tuple[int, str], list[object]]:
@@ -37,7 +40,7 @@ def hiding(sites: Iterable[Site]) -> dict[tuple[int, str], list[object]]:
     return found
 
 
-def _objects() -> list[object]:
+def _objects() -> Iterator[object]:
     """All objects that the collector knows, but no tuples.
 
     A tuple that another thread is filling is among them. CPython ends that thread's work with a SystemError if anybody
@@ -51,13 +54,17 @@ def _objects() -> list[object]:
     # An iterator refers to its list until it is asked for more than there is; and the list to the iterators.
     used_up = (compress(iterator, repeat(False)) for iterator in (wanted, twice))
     kept = chain(compress(one, wanted), *used_up)
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        return list(kept)
-    finally:
-        if collects:
-            gc.enable()
+    with _COLLECTING:
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            objects = list(kept)
+        finally:
+            if collects:
+                gc.enable()
+    objects.reverse()
+    while objects:  # itself among them: emptied, it keeps nothing alive
+        yield objects.pop()
 
 
 def own(instance: object) -> Mapping[str, Any]:
