@@ -47,23 +47,25 @@ def prefix_mask(length: int, cameras: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @cache
-def compiled_flex_attention() -> tuple[Callable[..., torch.Tensor], Callable[..., Any]]:
-    """PyTorch's attention that leaves out blocks, and what makes its list of blocks."""
-    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+def compiled_flex_attention() -> Callable[..., torch.Tensor]:
+    """PyTorch's attention that leaves out blocks."""
+    from torch.nn.attention.flex_attention import flex_attention
 
-    return torch.compile(flex_attention, dynamic=False), create_block_mask
+    return torch.compile(flex_attention, dynamic=False)
 
 
 @cache
 def flex_blocks(length: int, cameras: int) -> Any:
     """The blocks that the mask of `prefix_mask` leaves, as flex attention wants them."""
+    from torch.nn.attention.flex_attention import create_block_mask
+
     _, real = prefix_mask(length, cameras)
     prefix = length - 10
 
     def seen(sample: Any, head: Any, query: Any, key: Any) -> Any:
         return real[sample, query] & real[sample, key] & ((key < prefix) | (query >= prefix))
 
-    return compiled_flex_attention()[1](seen, _BATCH, None, length, length, device="cuda")
+    return create_block_mask(seen, _BATCH, None, length, length, device="cuda")
 
 
 def prefix_attention() -> list[Case]:
@@ -105,7 +107,7 @@ def prefix_attention() -> list[Case]:
             columns: torch.Tensor, real: torch.Tensor | None = None, *, length: int = length, cameras: int = cameras,
         ) -> torch.Tensor:  # fmt: skip
             blocks = flex_blocks(length, cameras)
-            out = compiled_flex_attention()[0](query, key, value, block_mask=blocks, enable_gqa=True)
+            out = compiled_flex_attention()(query, key, value, block_mask=blocks, enable_gqa=True)
             return out if real is None else out * real
 
         tokens = 2 * _BATCH * length * _SIZE

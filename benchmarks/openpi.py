@@ -102,14 +102,40 @@ def rank_below(pid: int) -> int:
     raise SystemExit("a run has no rank")
 
 
+def words_of(command: list[str]) -> tuple[list[str], list[str]]:
+    """A command's own words, and what stands behind `--` for turbo-train."""
+    at = command.index("--") if "--" in command else len(command)
+    return command[:at], command[at + 1 :]
+
+
+def fake_data(masks: str) -> list[str]:
+    """Settings of OpenPI's fake data with these masks."""
+    return [
+        "optimization.groups.openpi.compat_fake_data=true",
+        f"optimization.options.openpi.compat_fake_data.masks={masks}",
+    ]
+
+
+def settings_of(repo: Path, checkpoints: Path, *chosen: str) -> list[str]:
+    """Settings of OpenPI's script at full size on one card, and what a row has besides."""
+    return [
+        "model=openpi",
+        f"model.repo={repo.resolve()}",
+        *SIZE,
+        *START,
+        "measure.progress=off",
+        f"model.args.checkpoint_base_dir={checkpoints.resolve()}",
+        "runtime=cuda_1gpu",
+        "+runtime.environment.set.JAX_PLATFORMS=cpu",
+        *chosen,
+    ]
+
+
 def overrides_of(spec: str) -> list[str]:
     """Settings of a row; NAME:MASKS@BUDGET sets the memory budget of compiled regions."""
     name, _, masks = spec.partition(":")
     masks, _, budget = masks.partition("@")
-    chosen = [
-        "optimization.groups.openpi.compat_fake_data=true",
-        f"optimization.options.openpi.compat_fake_data.masks={masks or 'all_valid'}",
-    ]
+    chosen = fake_data(masks or "all_valid")
     if budget:
         chosen.append(f"optimization.options.openpi.pi0_compile.memory_budget={budget}")
     if name == "upstream":
@@ -251,8 +277,7 @@ def has(name: str) -> bool:
 
 
 def main() -> int:
-    words = sys.argv[1:]
-    more = words[words.index("--") + 1 :] if "--" in words else []
+    words, more = words_of(sys.argv[1:])
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("rows", nargs="+")
     parser.add_argument("--repo", type=Path, required=True, help="a checkout of OpenPI")
@@ -263,24 +288,18 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=Path("outputs", "openpi"))
     parser.add_argument("--commit", default="", help="of turbo_hydra and of OpenPI, for the record")
     parser.add_argument("--json", type=Path, default=None)
-    args = parser.parse_args(words[: words.index("--")] if "--" in words else words)
+    args = parser.parse_args(words)
     rows = []
     for index, spec in enumerate(args.rows):
         traced = int(spec == args.profile)
-        settings = [
-            "model=openpi",
-            f"model.repo={args.repo.resolve()}",
-            *SIZE,
-            *START,
+        settings = settings_of(
+            args.repo,
+            args.folder / "checkpoints" / str(index),
             *overrides_of(spec),
             f"measure.stop_after={WARMUP + args.steps + traced}",
             f"measure.profile={traced}",
-            "measure.progress=off",
-            f"model.args.checkpoint_base_dir={args.folder.resolve() / 'checkpoints' / str(index)}",
-            "runtime=cuda_1gpu",
-            "+runtime.environment.set.JAX_PLATFORMS=cpu",
             *more,
-        ]
+        )
         rows.append(Row(spec, args.folder / f"{index}", settings))
     began = time.time()
     run(rows, args.ahead, began + args.seconds)

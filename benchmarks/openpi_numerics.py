@@ -21,7 +21,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.openpi import SIZE, START, Row, environment
+from benchmarks.openpi import Row, environment, fake_data, settings_of, words_of
 from turbo_hydra.config import OptimizationConfigCatalog, load_catalogs
 from turbo_hydra.launch.files import write_json
 from turbo_hydra.measure.comparing import LossDistance, loss_distance, rank_rows
@@ -45,10 +45,7 @@ def groups() -> list[str]:
 
 def overrides(name: str, masks: str) -> list[str]:
     """Settings of a row."""
-    chosen = [
-        "optimization.groups.openpi.compat_fake_data=true",
-        f"optimization.options.openpi.compat_fake_data.masks={masks}",
-    ]
+    chosen = fake_data(masks)
     if name in ("upstream", "again"):
         chosen.append("optimization.enabled=false")
     elif name != "all":
@@ -114,8 +111,7 @@ def result(rows: list[Row], args: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> int:
     """Run, write, print a table."""
-    words = sys.argv[1:]
-    more = words[words.index("--") + 1 :] if "--" in words else []
+    words, more = words_of(sys.argv[1:])
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("rows", nargs="*")
     parser.add_argument("--repo", type=Path, required=True, help="a checkout of OpenPI")
@@ -127,28 +123,21 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=Path("outputs", "openpi_numerics"))
     parser.add_argument("--commit", default="", help="of turbo_hydra and of OpenPI, for the record")
     parser.add_argument("--json", type=Path, default=None)
-    args = parser.parse_args(words[: words.index("--")] if "--" in words else words)
+    args = parser.parse_args(words)
     names = ["upstream", "again", *(args.rows or ["all", *groups()])]
-    size = [word for word in SIZE if "batch_size" not in word]
     rows = [
         Row(
             name,
             args.folder / name,
-            [
-                "model=openpi",
-                f"model.repo={args.repo.resolve()}",
+            settings_of(
+                args.repo,
+                args.folder / "checkpoints" / name,
                 *overrides(name, args.masks),
-                *size,
                 *RATE,
-                *START,
                 f"model.args.batch_size={args.batch}",
                 f"measure.stop_after={args.steps}",
-                "measure.progress=off",
-                f"model.args.checkpoint_base_dir={(args.folder / 'checkpoints' / name).resolve()}",
-                "runtime=cuda_1gpu",
-                "+runtime.environment.set.JAX_PLATFORMS=cpu",
                 *more,
-            ],
+            ),
         )
         for name in names
     ]
