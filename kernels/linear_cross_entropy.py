@@ -7,10 +7,12 @@ both gradients are multiplied at once in the forward pass: as many products as t
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import torch
 from torch.nn import functional
+from torch.utils.flop_counter import register_flop_formula
 
 from . import language
 from .configurations import launch, width_class
@@ -207,6 +209,14 @@ def _(
         hidden.new_empty(hidden.shape if for_hidden else 0),
         weight.new_empty(weight.shape if for_weight else 0),
     )
+
+
+@register_flop_formula(torch.ops.turbo_hydra.linear_cross_entropy)
+def _(
+    hidden: torch.Size, weight: torch.Size, target: torch.Size, ignore_index: int, label_smoothing: float,
+    mean: bool, for_hidden: bool, for_weight: bool, **_: Any,
+) -> int:  # fmt: skip
+    return 2 * prod(hidden) * weight[0] * (1 + for_hidden + for_weight)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:

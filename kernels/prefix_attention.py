@@ -6,9 +6,11 @@ Query heads that share a key/value head are rows of one tile. Any mask will do: 
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import torch
+from torch.utils.flop_counter import register_flop_formula
 
 from . import language
 from . import prefix_attention_hopper as hopper
@@ -198,6 +200,12 @@ def _(
     return _empty_out(query), _empty_sums(query, key)
 
 
+@register_flop_formula(torch.ops.turbo_hydra.prefix_attention)
+def _(query: torch.Size, key: torch.Size, *_: Any, **__: Any) -> int:
+    # Two products, whatever the mask hides of them: as torch counts its own attention.
+    return 2 * 2 * prod(query) * key[2]
+
+
 @torch.library.custom_op("turbo_hydra::prefix_attention_backward", mutates_args=())
 def attend_backward(
     grad: torch.Tensor, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, out: torch.Tensor,
@@ -253,6 +261,12 @@ def _(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
     query, key, value = _dense(query, key, value)
     return torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
+
+
+@register_flop_formula(torch.ops.turbo_hydra.prefix_attention_backward)
+def _(grad: torch.Size, query: torch.Size, key: torch.Size, *_: Any, **__: Any) -> int:
+    # Five products: the scores again, the gradient of their softmax, and each gradient.
+    return 5 * 2 * prod(query) * key[2]
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
