@@ -9,7 +9,9 @@ import functools
 import inspect
 import itertools
 import os
+import sys
 import threading
+import types
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -674,3 +676,26 @@ def test_a_fork_while_a_thread_falls_back_does_not_wait_for_that_thread() -> Non
     f, hits = make(lambda x: x, falls_back)
     with hits_module._telling:  # as another thread holds it at that moment
         assert in_fork(lambda: (f(3), hits.original)) == [3, 1]
+
+
+def test_a_stack_with_a_dispatcher_is_told_without_a_search_through_all_modules(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sought = []
+
+    class Module(types.ModuleType):
+        @property
+        def __file__(self) -> str:  # type: ignore[override]
+            sought.append(self.__name__)
+            return os.path.join(os.path.dirname(__file__), "nowhere.py")
+
+    def caller() -> list[str | None]:
+        return [inspect.getframeinfo(frame).function for frame in (sys._getframe(), sys._getframe(1))]
+
+    function, _ = make(lambda: None, caller)
+    function()
+    monkeypatch.setitem(sys.modules, "sought", Module("sought"))
+    assert function() == ["caller", "<lambda>"]
+    assert not sought
+    inspect.getmodule(define("def elsewhere()").__code__, "<elsewhere>")
+    assert sought  # a file that no module has

@@ -76,6 +76,26 @@ SCRIPTS = {
             print(problem)
         print(inner, i, [inner for _ in range(2)], (lambda: inner)())
     """,
+    "stack": """
+        import inspect, sys, types
+
+        class Sought(types.ModuleType):
+            times = 0
+
+            @property
+            def __file__(self):
+                Sought.times += 1
+                return __file__
+
+        def depth(count):
+            return depth(count - 1) if count else [frame.function for frame in inspect.stack()][:3]
+
+        sys.modules["sought"] = Sought("sought")
+        print(depth(3), Sought.times > 0)
+        Sought.times = 0
+        # What is not found in the modules' files is sought in all of them, at each call.
+        print(depth(3), Sought.times)
+    """,
     "source": """
         import inspect
 

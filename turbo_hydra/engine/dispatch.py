@@ -135,6 +135,8 @@ def _generate(original: Any, signature: Signature, names: dict[str, Any], own: s
     # For tracebacks and profilers; Python 3.10 has no co_qualname.
     named: Any = {key: name for key in ("co_name", "co_qualname") if hasattr(code, key)}
     code = code.replace(co_filename=f"<turbo_hydra {names[f'{own}label']}>", **named)
+    # For a frame whose file it does not know, `inspect.stack()` looks through all modules: tens of milliseconds a call.
+    inspect.modulesbyfile.setdefault(code.co_filename, __name__)
     parameters = signature.parameters.values()
     defaults = {item.name: item.default for item in parameters if item.default is not Parameter.empty}
     keywords = {item.name for item in parameters if item.kind is Parameter.KEYWORD_ONLY}
