@@ -79,7 +79,8 @@ def mask_blocks(mask: torch.Tensor | None, query: torch.Tensor, key: torch.Tenso
     if mask is None:
         mask = torch.ones((1, 1, 1, 1), dtype=torch.bool, device=query.device)
     mask = mask.detach().expand(query.shape[0], 1, query.shape[2], key.shape[2])
-    return MaskBlocks(mask, *prefix_blocks(mask, query, key))
+    group = query.shape[1] // key.shape[1]
+    return MaskBlocks(mask, *prefix_blocks(mask, group, query.shape[3], query.element_size()))
 
 
 def prefix_attention(

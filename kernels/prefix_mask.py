@@ -40,8 +40,12 @@ def head_class(width: int, element_size: int) -> str:
 
 def tiles(query: torch.Tensor, key: torch.Tensor) -> tuple[int, int]:
     """Tokens and keys of a tile for queries [B, H, Q, D] and keys [B, G, K, D]."""
-    sizes = launch("prefix_attention", "tiles", head_class(query.shape[-1], query.element_size()), query.device)
-    return max(1, sizes["BLOCK_M"] * key.shape[1] // query.shape[1]), sizes["BLOCK_N"]
+    return _tiles(query.shape[1] // key.shape[1], query.shape[-1], query.element_size(), query.device)
+
+
+def _tiles(group: int, width: int, element_size: int, device: torch.device) -> tuple[int, int]:
+    sizes = launch("prefix_attention", "tiles", head_class(width, element_size), device)
+    return max(1, sizes["BLOCK_M"] // group), sizes["BLOCK_N"]
 
 
 @jit
@@ -101,13 +105,22 @@ def list_tiles(kinds: Any, index: Any, to: Any) -> None:
 
 
 @torch.library.custom_op("turbo_hydra::prefix_blocks", mutates_args=())
-def prefix_blocks(mask: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Operator: kinds and columns of `MaskBlocks` for attention of `query` to `key`."""
+def prefix_blocks(mask: torch.Tensor, group: int, width: int, element_size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Operator: kinds and columns of `MaskBlocks`. It takes no query, so that layers have it in common.
+
+    Parameters
+    ----------
+    mask : Tensor
+        [B, 1, Q, K].
+    group : int
+        Query heads that share a key/value head.
+    width, element_size : int
+        Elements of a head, and bytes of each.
+    """
     batch, _, queries, keys = mask.shape
-    tokens, block_keys = tiles(query, key)
-    rows, key_tiles = cdiv(queries, tokens), cdiv(keys, block_keys)
-    kinds = torch.empty((batch, rows, key_tiles), dtype=torch.int8, device=mask.device)
-    columns = torch.empty((batch, rows, key_tiles + 3), dtype=torch.int32, device=mask.device)
+    tokens, block_keys = _tiles(group, width, element_size, mask.device)
+    kinds, columns = _empty_blocks(mask, group, width, element_size)
+    _, rows, key_tiles = kinds.shape
     with on(mask.device):
         _blocks[(rows, batch)](
             mask, kinds, columns, queries, keys, key_tiles, mask.stride(0), mask.stride(2), mask.stride(3),
@@ -118,9 +131,9 @@ def prefix_blocks(mask: torch.Tensor, query: torch.Tensor, key: torch.Tensor) ->
 
 
 @prefix_blocks.register_fake
-def _(mask: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _empty_blocks(mask: torch.Tensor, group: int, width: int, element_size: int) -> tuple[torch.Tensor, torch.Tensor]:
     batch, _, queries, keys = mask.shape
-    tokens, block_keys = tiles(query, key)
+    tokens, block_keys = _tiles(group, width, element_size, mask.device)
     rows, key_tiles = cdiv(queries, tokens), cdiv(keys, block_keys)
     return (
         torch.empty((batch, rows, key_tiles), dtype=torch.int8, device=mask.device),
