@@ -7,8 +7,8 @@ Each ROW is one run of `turbo-train model=openpi` in a process of its own: `upst
 `-GROUP:MASKS` (all but one) or `+GROUP:MASKS` (one that is off in the config, in addition), where MASKS is `all_valid`
 or `libero`. What takes long is to start and to compile: the rows do so beside each other, and each is stopped
 (SIGSTOP) after its first step, upstream's before it. When all are that far they go on one after the other, so that
-each has the machine to itself while it is measured. With `--profile` a step of the row is traced, and the kernels
-that took longest are listed.
+each has the machine to itself while it is measured; of more rows than fit (`--ahead`), the next starts after that.
+With `--profile` a step of the row is traced, and the kernels that took longest are listed.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ SIZE = (
 )
 # What upstream's script logs when the parameters are on the device, and after its first step.
 MADE, STEPPED = "Enabled gradient checkpointing for memory", "step=0 loss="
-# Its random parameters are made on the device, see there.
+# Random parameters are made on the device, and fake samples once, see there.
 START = (
     "optimization.catalogs=[turbo_hydra.catalogs.models.openpi,benchmarks.openpi_start]",
-    "+optimization.groups.start.on_device=true",
-    "optimization.force=[start.on_device]",
+    "+optimization.groups.start={on_device: true, samples: true}",
+    "optimization.force=[start.on_device,start.samples]",
 )
 # The first steps compile, allocate, and log memory use.
 WARMUP = 4
@@ -173,7 +173,7 @@ def run(rows: list[Row], ahead: int, deadline: float) -> None:
             waiting.sort(key=rows.index)
             running = waiting.pop(0)
             running.go_on()
-        while queue and len(starting) + len(waiting) < ahead:
+        while running is None and queue and len(starting) + len(waiting) < ahead:
             starting.append(queue.pop(0))
             starting[-1].start()
         time.sleep(0.2)

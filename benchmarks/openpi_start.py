@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A group for the benchmarks of OpenPI: three billion random parameters are made on the device, in seconds.
+"""Groups for the benchmarks of OpenPI: random parameters and samples take seconds, not what is measured.
 
-Random numbers of a device are others than the host's, so that this is for measuring alone, on both sides.
+Both make other random numbers than OpenPI would, so that they are for measuring alone, on both sides.
 """
 
 from __future__ import annotations
@@ -35,6 +35,35 @@ group(
         validated="torch 2.11, one H200",
     ),
 )
+
+
+group(
+    "start.samples",
+    wrap("openpi.training.data_loader.FakeDataset.__getitem__", "benchmarks.openpi_start.item", stack=True),
+    about=About(
+        purpose="compatibility",
+        why="OpenPI draws each fake sample with JAX, on all cores, which costs more than to read a real one; a "
+        "measurement of steps can have few samples again and again.",
+        numerics="changes training",
+        validated="torch 2.11, one H200",
+    ),
+)
+
+# As many samples as a worker makes; the others are these again.
+SAMPLES = 64
+
+
+def item(original: Callable[[Any, Any], dict[str, Any]], options: None) -> Callable[[Any, Any], dict[str, Any]]:
+    """Factory for `FakeDataset.__getitem__`."""
+    made: dict[int, dict[str, Any]] = {}
+
+    def __getitem__(self: Any, index: Any) -> dict[str, Any]:
+        at = index.__index__() % SAMPLES
+        if at not in made:
+            made[at] = original(self, at)
+        return dict(made[at])
+
+    return __getitem__
 
 
 def init(original: Callable[[Any, Any], None], options: Start) -> Callable[[Any, Any], None]:

@@ -22,14 +22,10 @@ CONF = Path(__file__).resolve().parents[2] / "conf" / "optimization"
 # Off, for what they cost or because nobody asked for them.
 OFF = {
     "openpi.compat_fake_data",
-    "openpi.clipped_adamw",
-    "openpi.device_batches",
-    "openpi.rope_cache",
     "openpi.geglu",
     "openpi.siglip_gelu",
     "openpi.ada_rms_norm",
     "openpi.softmax",
-    "openpi.prefix_attention",
     "openpi.fp32_optimizer_state",
 }
 

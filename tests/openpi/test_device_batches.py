@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,8 +30,9 @@ class Observation:
 
 
 class Loader:
-    def __init__(self, *batches: Any) -> None:
+    def __init__(self, *batches: Any, workers: int = 1) -> None:
         self.batches = batches
+        self._data_loader = SimpleNamespace(torch_loader=SimpleNamespace(num_workers=workers))
 
     def __iter__(self) -> Iterator[Any]:
         yield from self.batches
@@ -57,6 +60,51 @@ def test_without_a_device_each_batch_is_the_loaders_own(reasons: list[str]) -> N
     loader = Loader(batch(0), batch(1))
     assert all(mine is own for mine, own in zip(iterated(loader), loader.batches, strict=True))
     assert reasons == ["no CUDA device"] * 2
+
+
+@needs_cuda
+def test_samples_of_the_training_process_are_drawn_when_the_script_asks_for_them(reasons: list[str]) -> None:
+    asked: list[int] = []
+
+    def drawn() -> Iterator[Any]:
+        for number in range(3):
+            assert asked == list(range(number + 1))
+            yield batch(number)
+
+    loader = Loader(workers=0)
+    iterator = device_batches.batches(lambda self: drawn(), None)(loader)
+    for number in range(3):
+        asked.append(number)
+        assert next(iterator)[1].device.type == "cpu"
+    assert reasons == ["samples are made in the training process"] * 3
+
+
+@needs_cuda
+def test_the_next_batch_is_taken_while_one_is_used_and_an_error_comes_in_its_place() -> None:
+    taken: list[int] = []
+
+    def failing(self: Any) -> Iterator[Any]:
+        for number in range(3):
+            taken.append(number)
+            yield batch(number)
+        raise OSError("no more")
+
+    found = []
+    batches = device_batches.batches(failing, None)(Loader())
+    for _ in range(3):
+        found.append(int(next(batches)[1][0, 0]))
+        assert len(taken) <= len(found) + 1
+    with pytest.raises(OSError, match="no more"):
+        next(batches)
+    assert found == taken == [0, 1, 2]
+
+
+@needs_cuda
+def test_a_loop_that_is_left_early_ends(reasons: list[str]) -> None:
+    iterator = device_batches.batches(Loader.__iter__, None)(Loader(*map(batch, range(9))))
+    next(iterator)
+    iterator.close()  # type: ignore[attr-defined]
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("batches")]
 
 
 def test_all_fields_are_found_and_none_is_no_field() -> None:

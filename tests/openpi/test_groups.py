@@ -17,6 +17,7 @@ from tests.openpi.small import PADDED, applied, batch, groups, model, same, step
 GROUPS: Mapping[str, Mapping[str, Any]] = {
     "openpi.pi0_compile": {"mode": "none"},
     "openpi.gemma_checkpoint_stride": {},
+    "openpi.camera_batch": {},
     "openpi.prefix_trim": {"bucket": 4},
     "openpi.rope_cache": {},
     "openpi.ddp_state": {},

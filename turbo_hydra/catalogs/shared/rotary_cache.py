@@ -21,7 +21,9 @@ def forward(original: Forward, options: None) -> Forward:
 
     def forward(self: Any, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
         if torch.compiler.is_compiling():
-            return original(self, x, position_ids)  # a compiler sees by itself what is common, and fuses the rest
+            # A compiler sees what is common to the layers, and yet computes it again in each kernel that reads it.
+            cos, sin = original(self, x, position_ids)
+            return _written(cos), _written(sin)
         if getattr(self, "rope_type", "default") != "default":
             fallback("a rotary embedding that changes with the length")
             return original(self, x, position_ids)
@@ -29,3 +31,14 @@ def forward(original: Forward, options: None) -> Forward:
         return last.get(lambda: original(self, x, position_ids), (position_ids, self.inv_freq), also)
 
     return forward
+
+
+@torch.library.custom_op("turbo_hydra::written", mutates_args=())
+def _written(x: Tensor) -> Tensor:
+    """Operator: `x` in memory of its own, which no compiler fuses into what reads it."""
+    return x.clone()
+
+
+@_written.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)

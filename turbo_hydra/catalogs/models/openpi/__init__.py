@@ -16,15 +16,13 @@ _GEMMA = "transformers.models.gemma.modeling_gemma"
 _SIGLIP = "transformers.models.siglip.modeling_siglip"
 # The targets in transformers are of OpenPI's own files, which this group serves; OpenPI's modules import them.
 _SERVED = ("openpi.transformers_replace",)
-_VALIDATED = (
-    "torch 2.13 on CPU, float32 and bfloat16, a small model of the same structure; torch 2.11 on an H200, bfloat16, "
-    "PI0.5 at full size, batch 32"
-)
+_CARD = "torch 2.11 on an H200, bfloat16, PI0.5 at full size, batch 32"
+_VALIDATED = f"torch 2.13 on CPU, float32 and bfloat16, a small model of the same structure; {_CARD}"
 _VALIDATED_SMALL = "torch 2.13 on CPU, float32 and bfloat16, a small model of the same structure"
 
 group(
     "openpi.pi0_compile",
-    wrap(f"{_PI0}._apply_checkpoint", f"{_HERE}.pi0_compile.apply_checkpoint"),
+    wrap(f"{_PI0}._apply_checkpoint", f"{_HERE}.pi0_compile.apply_checkpoint", stack=True),
     depends_on=_SERVED,
     options=Pi0Compile,
     compatibility_check=f"{_HERE}.pi0_compile.check",
@@ -35,12 +33,28 @@ group(
         "padded with masked tokens to a length that matrix products like. Compiling takes two to three minutes a "
         "length on first use.",
         memory="keeps activations of both regions, at batch 32 of PI0.5 together with openpi.gemma_checkpoint_stride: "
-        "34 to 126 GiB where all is kept (memory_budget: 1), 63 GiB with a budget of 0.3; checkpoint: upstream keeps "
-        "them as upstream does",
+        "34 to 126 GiB where all is kept, 51 GiB with both budgets at 0.32; of two cameras and short prompts 48 GiB as "
+        "configured; checkpoint: upstream keeps them as upstream does",
         numerics="close",
         validated=_VALIDATED,
         compiles=True,
         until="OpenPI compiles its training step and lets checkpointing be switched off",
+    ),
+)
+
+group(
+    "openpi.camera_batch",
+    wrap(f"{_PI0}.embed_prefix", f"{_HERE}.camera_batch.embed_prefix"),
+    wrap(f"{_PI0}._apply_checkpoint", f"{_HERE}.camera_batch.apply_checkpoint", stack=True),
+    depends_on=_SERVED,
+    about=About(
+        why="The image encoder is called for one camera after the other: three times 81 norms, gates and products of "
+        "32 images each, and three gradients of each of its parameters to be added up. All cameras of a batch go "
+        "through it together.",
+        memory="none",
+        numerics="close",
+        validated=_VALIDATED,
+        until="OpenPI embeds its cameras together",
     ),
 )
 
@@ -85,8 +99,8 @@ group(
     depends_on=_SERVED,
     about=About(
         why="Each of 18 layers computes the cosines and sines of the same positions, and again in the recomputation. "
-        "They are computed once for a tensor of positions. A compiled region does so by itself, and the group changes "
-        "nothing there: off unless it is not compiled.",
+        "They are computed once for a tensor of positions. A compiled region sees that they are the same, and fuses "
+        "them into each of 36 kernels, which compute them again for every head: there they are written once.",
         memory="one pair of cosines and sines stays allocated",
         numerics="bitwise",
         validated=_VALIDATED,
@@ -153,10 +167,10 @@ group(
         "factor is handed to the step, a Triton kernel, which multiplies each gradient as it reads it, so that no pass "
         "scales 850 gradients. Between the two `grad` is as backward left it: not for scripts that read it there, and "
         "one that writes to it is ended with an error. On one H200 norm, scale and step together take 12.5 ms for 24.1 "
-        "by themselves; off, since it has yet to be measured in the whole model.",
+        "by themselves.",
         memory="none",
         numerics="close",
-        validated="torch 2.13, float32 and bfloat16, in Triton's interpreter; the kernel itself on an H200",
+        validated=f"torch 2.13, float32 and bfloat16, in Triton's interpreter; {_CARD}",
         backward=False,
         until="torch's fused AdamW takes a factor",
     ),
@@ -242,11 +256,11 @@ group(
     depends_on=_SERVED,
     about=About(
         why="The eager attention stores scores [batch, 8, length, length] and computes those that the mask hides: of a "
-        "prefix, what masked tokens see and are seen by. The kernel skips hidden tiles and stores no scores. Off, "
-        "since it has yet to be measured in the whole model; with openpi.softmax on as well this one is used.",
+        "prefix, what masked tokens see and are seen by. The kernel skips hidden tiles and stores no scores. With "
+        "openpi.softmax on as well this one is used.",
         memory="less: no scores are kept",
         numerics="close",
-        validated=_VALIDATED_SMALL,
+        validated=_VALIDATED,
     ),
 )
 
@@ -272,12 +286,12 @@ group(
     depends_on=_SERVED,
     about=About(
         why="OpenPI's script copies each field of a batch to the device by itself, from memory that is not pinned: the "
-        "copy of 58 MB at batch 32 begins when the device has finished the step before, which then waits for it. "
-        "Pinned, and on a stream of its own, it goes on beside that step. For OpenPI's PyTorch training; JAX's batches "
-        "are left alone. Off, since it has yet to be measured.",
+        "copy of 58 MB at batch 32 begins when the device has finished the step before, which then waits for it. A "
+        "thread takes the next batch from the loader's workers, pins and copies it while a step runs. A loader without "
+        "workers is left alone, and so are JAX's batches.",
         memory="a batch more on the device, and two pinned on the host",
         numerics="bitwise",
-        validated="a small model of the same structure on CPU, where it does nothing",
+        validated=f"a small model of the same structure on CPU, where it does nothing; {_CARD}",
         until="OpenPI's script copies without waiting",
     ),
 )

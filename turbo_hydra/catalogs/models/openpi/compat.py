@@ -62,7 +62,7 @@ group(
 
 group(
     "openpi.compat_fake_data",
-    wrap("openpi.training.data_loader.FakeDataset.__getitem__", f"{_HERE}.compat_fake_data.item"),
+    wrap("openpi.training.data_loader.FakeDataset.__getitem__", f"{_HERE}.compat_fake_data.item", stack=True),
     wrap(
         "transformers.models.paligemma.modeling_paligemma.PaliGemmaMultiModalProjector.__init__",
         f"{_HERE}.compat_fake_data.projector",

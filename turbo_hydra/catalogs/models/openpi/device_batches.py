@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -13,50 +15,82 @@ from torch import Tensor
 from turbo_hydra import fallback
 
 Batches = Callable[[Any], Iterator[Any]]
+_END: Any = object()
 
 
 def batches(original: Batches, options: None) -> Batches:
     """Factory for `DataLoaderImpl.__iter__`, which gives an observation and actions in the host's memory.
 
     The script copies each field by itself and waits for it, from memory that is not pinned: the copy begins when the
-    device has finished the step before. Here they are pinned and copied on a stream of their own while that step still
-    runs, and the device, not the script, waits for them; the script's own copy finds them where they belong.
+    device has finished the step before. Here a thread takes the next batch from the workers, pins it and copies it on a
+    stream of its own while the script is busy with a step, and the device, not the script, waits for it; the script's
+    own copy finds it where it belongs.
     """
 
     def __iter__(self: Any) -> Iterator[Any]:
-        stream = torch.cuda.Stream() if torch.cuda.is_available() else None
-        for batch in original(self):
-            if stream is None:
-                fallback("no CUDA device")
-            elif not all(type(item) is Tensor and item.device.type == "cpu" for item in _leaves(batch)):
-                fallback("something that is no tensor in the host's memory")
-            else:
-                batch = _sent(batch, stream)
-            yield batch
+        if not torch.cuda.is_available():
+            yield from _untouched(original(self), "no CUDA device")
+        elif not _has_workers(self):
+            # What is drawn at random for a sample would be drawn in a thread, beside what the script draws.
+            yield from _untouched(original(self), "samples are made in the training process")
+        else:
+            yield from _ahead(original(self), torch.cuda.Stream())
 
     return __iter__
 
 
-def _sent(batch: Any, stream: torch.cuda.Stream) -> Any:
-    script = torch.cuda.current_stream()
-    with torch.cuda.stream(stream):
-        sent = _mapped(batch, lambda item: item.pin_memory().to(stream.device, non_blocking=True))
-    script.wait_stream(stream)
-    # They were allocated for the other stream, which would reuse their memory as soon as the script lets go of them.
-    for item in _leaves(sent):
-        item.record_stream(script)
-    return sent
+def _untouched(batches: Iterator[Any], reason: str) -> Iterator[Any]:
+    for batch in batches:
+        fallback(reason)
+        yield batch
 
 
-def _leaves(value: Any) -> list[Any]:
-    found: list[Any] = []
+def _has_workers(loader: Any) -> bool:
+    return bool(getattr(getattr(getattr(loader, "_data_loader", None), "torch_loader", None), "num_workers", 0))
 
-    def note(item: Any) -> Any:
-        found.append(item)
-        return item
 
-    _mapped(value, note)
-    return found
+def _ahead(batches: Iterator[Any], stream: torch.cuda.Stream) -> Iterator[Any]:
+    """The batches on the device, the next one on its way while one is used."""
+
+    def next_sent() -> tuple[Any, torch.cuda.Event | None]:
+        batch = next(batches, _END)
+        if batch is _END or not all(type(item) is Tensor and item.device.type == "cpu" for item in _leaves(batch)):
+            return batch, None
+        with torch.cuda.stream(stream):
+            sent = _mapped(batch, lambda item: item.pin_memory().to(stream.device, non_blocking=True))
+            return sent, stream.record_event()
+
+    with ThreadPoolExecutor(1, thread_name_prefix="batches") as thread:
+        coming = thread.submit(next_sent)
+        while True:
+            batch, copied = coming.result()
+            if batch is _END:
+                return
+            coming = thread.submit(next_sent)
+            if copied is None:
+                fallback("something that is no tensor in the host's memory")
+            else:
+                script = torch.cuda.current_stream(stream.device)
+                script.wait_event(copied)
+                # They were allocated for the other stream, which would reuse their memory as soon as the script lets
+                # go of them.
+                for item in _leaves(batch):
+                    item.record_stream(script)
+            yield batch
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if value is None:
+        return
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = [getattr(value, field.name) for field in dataclasses.fields(value)]
+    if isinstance(value, dict):
+        value = list(value.values())
+    if type(value) in (tuple, list):
+        for item in value:
+            yield from _leaves(item)
+    else:
+        yield value
 
 
 def _mapped(value: Any, function: Callable[[Any], Any]) -> Any:
@@ -68,6 +102,9 @@ def _mapped(value: Any, function: Callable[[Any], Any]) -> Any:
     if type(value) in (tuple, list):
         return type(value)(_mapped(item, function) for item in value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {item.name: _mapped(getattr(value, item.name), function) for item in dataclasses.fields(value)}
-        return dataclasses.replace(value, **fields)
+        # Not by its __init__: OpenPI's checks types, which takes milliseconds, and has checked these.
+        copied = copy.copy(value)
+        for field in dataclasses.fields(value):
+            object.__setattr__(copied, field.name, _mapped(getattr(value, field.name), function))
+        return copied
     return function(value)

@@ -25,11 +25,15 @@ class Pi0Compile:
         metadata={"help": "direct: activations are kept; upstream: they are computed again in the backward pass"},
     )
     memory_budget: float = field(
-        default=0.3,
+        default=0.5,
         metadata={
-            "help": "of what a compiled region would keep of its forward, the part that it may keep: 1 keeps all that "
-            "it has written; less computes first the cheap, then scores and products again"
+            "help": "of what the compiled joint forward would keep, the part that it may keep: 1 keeps all that it has "
+            "written; less computes first the cheap again, then the widest products, from the first layer on"
         },
+    )
+    image_memory_budget: float = field(
+        default=0.3,
+        metadata={"help": "the same for the image encoder, where a byte that is not kept costs less to compute again"},
     )
     multiple: int = field(
         default=8, metadata={"help": "pad the joint sequence to a multiple of this, with masked tokens; 1: not"}

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from turbo_hydra import CompatibilityResult, fallback
 from turbo_hydra.catalogs.models.openpi.options import Pi0Compile
+from turbo_hydra.catalogs.shared import kept_activations
 
 Function = Callable[..., Any]
 
@@ -33,10 +34,10 @@ def apply_checkpoint(original: Function, options: Pi0Compile) -> Function:
             compiled["forward_func"] = torch.compile(_joint_forward, mode=options.mode, dynamic=False)
         if options.image_region:
             compiled["image_embed_func"] = torch.compile(_image_encoder, mode=options.mode, dynamic=False)
-    if not 0.0 < options.memory_budget <= 1.0:
-        raise ValueError(
-            f"openpi.pi0_compile: memory_budget must be more than 0 and at most 1, found {options.memory_budget}"
-        )
+    budgets = {"forward_func": options.memory_budget, "image_embed_func": options.image_memory_budget}
+    for option, budget in zip(("memory_budget", "image_memory_budget"), budgets.values(), strict=True):
+        if not 0.0 < budget <= 1.0:
+            raise ValueError(f"openpi.pi0_compile: {option} must be more than 0 and at most 1, found {budget}")
     told: set[str] = set()
 
     def _apply_checkpoint(self: Any, func: Function, *args: Any, **kwargs: Any) -> Any:
@@ -47,7 +48,7 @@ def apply_checkpoint(original: Function, options: Pi0Compile) -> Function:
         name = getattr(func, "__name__", "")
         if name in _REGIONS and name not in told:
             told.add(name)
-            _tell(name, options, compiled)
+            _tell(name, options, compiled, budgets[name])
         if name == "forward_func" and (padded := _padded(args, options.multiple)) is not None:
             output = run(self, name, func, padded, kwargs)
             return output[:, : args[1].shape[1]]
@@ -55,7 +56,7 @@ def apply_checkpoint(original: Function, options: Pi0Compile) -> Function:
 
     def run(self: Any, name: str, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         region = compiled.get(name)
-        function = func if region is None else _called_by(region, func, options.memory_budget)
+        function = func if region is None else _called_by(region, func, budgets[name])
         if options.checkpoint == "upstream":
             return original(self, function, *args, **kwargs)
         return function(*args, **kwargs)
@@ -80,8 +81,8 @@ def _called_by(region: Function, func: Function, memory_budget: float) -> Functi
         settings = torch._dynamo.config.patch(optimize_ddp=False)
         # What is kept is decided when the region is compiled, and by default for time alone: also what an elementwise
         # pass would give again.
-        budget = functorch.patch(activation_memory_budget=memory_budget)
-        with settings, budget:
+        kept = functorch.patch(**kept_activations.settings(memory_budget))
+        with settings, kept:
             return region(func, args, kwargs)
 
     return call
@@ -113,10 +114,10 @@ def _padded(args: tuple[Any, ...], multiple: int) -> tuple[Any, ...] | None:
     )
 
 
-def _tell(name: str, options: Pi0Compile, compiled: dict[str, Function]) -> None:
+def _tell(name: str, options: Pi0Compile, compiled: dict[str, Function], budget: float) -> None:
     how = "not compiled"
     if name in compiled:
-        how = f"compiled (mode {options.mode}, memory_budget {options.memory_budget:g})"
+        how = f"compiled (mode {options.mode}, memory budget {budget:g})"
     kept = "no outer checkpoint" if options.checkpoint == "direct" else "upstream's outer checkpoint"
     _logger.info("openpi.pi0_compile: %s: %s, %s", _REGIONS[name], how, kept)
 
