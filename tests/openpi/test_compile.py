@@ -14,6 +14,7 @@ from tests.openpi.small import applied, batch, model, same, step
 from tests.openpi.test_groups import GROUPS, TOLERANCE
 from turbo_hydra.catalogs.models.openpi import pi0_compile
 from turbo_hydra.catalogs.models.openpi.options import Pi0Compile
+from turbo_hydra.catalogs.shared import kept_activations
 
 COMPILE, STRIDE = "openpi.pi0_compile", "openpi.gemma_checkpoint_stride"
 _compile = torch.compile
@@ -114,6 +115,28 @@ def test_dynamos_setting_is_restored_after_an_exception() -> None:
         call(torch.zeros(1))
     assert seen == [False]
     assert torch._dynamo.config.optimize_ddp == before is not False
+
+
+@pytest.mark.parametrize("option", ["memory_budget", "image_memory_budget"])
+@pytest.mark.parametrize("budget", [0.0, -0.5, 1.01])
+def test_a_budget_that_is_no_part_of_the_memory_is_refused(option: str, budget: float) -> None:
+    chosen: Any = {option: budget}
+    options = Pi0Compile(mode="none", **chosen)
+    with pytest.raises(ValueError, match=rf"^openpi\.pi0_compile: {option} must be more than 0 .* found {budget}$"):
+        pi0_compile.apply_checkpoint(lambda *_: None, options)
+
+
+def test_each_region_has_its_own_budget(graphs: list[fx.GraphModule], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def noted(budget: float) -> dict[str, Any]:
+        asked.append(budget)
+        return {"activation_memory_budget": budget}
+
+    monkeypatch.setattr(kept_activations, "settings", noted)
+    with applied({COMPILE: {"memory_budget": 0.7, "image_memory_budget": 0.2}, STRIDE: {}}):
+        step(model(), batch(cameras=(True, False, False)))
+    assert asked == [0.2, 0.2, 0.2, 0.7]  # a camera after the other
 
 
 def test_only_the_two_regions_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
