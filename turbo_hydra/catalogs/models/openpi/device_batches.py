@@ -60,12 +60,10 @@ def _ahead(batches: Iterator[Any], stream: torch.cuda.Stream) -> Iterator[Any]:
             sent = _mapped(batch, lambda item: item.pin_memory().to(stream.device, non_blocking=True))
             return sent, stream.record_event()
 
+    # The loader starts its workers with the first batch, and would not be told of their end in a thread.
+    batch, copied = next_sent()
     with ThreadPoolExecutor(1, thread_name_prefix="batches") as thread:
-        coming = thread.submit(next_sent)
-        while True:
-            batch, copied = coming.result()
-            if batch is _END:
-                return
+        while batch is not _END:
             coming = thread.submit(next_sent)
             if copied is None:
                 fallback("something that is no tensor in the host's memory")
@@ -77,6 +75,7 @@ def _ahead(batches: Iterator[Any], stream: torch.cuda.Stream) -> Iterator[Any]:
                 for item in _leaves(batch):
                     item.record_stream(script)
             yield batch
+            batch, copied = coming.result()
 
 
 def _leaves(value: Any) -> Iterator[Any]:
