@@ -4,10 +4,10 @@
     python benchmarks/openpi.py --repo CHECKOUT [--steps 8] [--json FILE] ROW... [-- overrides of turbo-train...]
 
 Each ROW is one run of `turbo-train model=openpi` in a process of its own: `upstream:MASKS`, `all:MASKS`,
-`-GROUP:MASKS` (all but one) or `+GROUP:MASKS` (one that is off in the config, in addition), where MASKS is `all_valid`
-or `libero`. What takes long is to start and to compile: the rows do so beside each other, and each is stopped
-(SIGSTOP) after its first step, upstream's before it. When all are that far they go on one after the other, so that
-each has the machine to itself while it is measured; of more rows than fit (`--ahead`), the next starts after that.
+`without.GROUP:MASKS` (all but one) or `with.GROUP:MASKS` (one that is off in the config, in addition), where MASKS is
+`all_valid` or `libero`. What takes long is to start and to compile: the rows do so beside each other, and each is
+stopped (SIGSTOP) after its first step, upstream's before it. When all are that far they go on one after the other, so
+that each has the machine to itself while it is measured; of more rows than fit (`--ahead`), the next starts after that.
 With `--profile` a step of the row is traced, and the kernels that took longest are listed.
 """
 
@@ -47,6 +47,8 @@ START = (
     "+optimization.groups.start={on_device: true, samples: true}",
     "optimization.force=[start.on_device,start.samples]",
 )
+# How a row of one group more or less begins.
+SWITCHED = {"with": "true", "without": "false"}
 # The first steps compile, allocate, and log memory use.
 WARMUP = 4
 
@@ -132,7 +134,7 @@ def settings_of(repo: Path, checkpoints: Path, *chosen: str) -> list[str]:
 
 
 def overrides_of(spec: str) -> list[str]:
-    """Settings of a row; NAME:MASKS@BUDGET sets the memory budget of compiled regions."""
+    """Settings of a row; NAME:MASKS@BUDGET sets the memory budget of the joint forward."""
     name, _, masks = spec.partition(":")
     masks, _, budget = masks.partition("@")
     chosen = fake_data(masks or "all_valid")
@@ -140,8 +142,11 @@ def overrides_of(spec: str) -> list[str]:
         chosen.append(f"optimization.options.openpi.pi0_compile.memory_budget={budget}")
     if name == "upstream":
         return [*chosen, "optimization.enabled=false"]
-    if name != "all":
-        chosen.append(f"optimization.groups.openpi.{name[1:]}={'true' if name[0] == '+' else 'false'}")
+    how, _, group = name.partition(".")
+    if how in SWITCHED:
+        chosen.append(f"optimization.groups.openpi.{group}={SWITCHED[how]}")
+    elif name != "all":
+        raise SystemExit(f"{spec}: a row is upstream, all, with.GROUP or without.GROUP, then :MASKS")
     return chosen
 
 
