@@ -699,3 +699,18 @@ def test_a_stack_with_a_dispatcher_is_told_without_a_search_through_all_modules(
     assert not sought
     inspect.getmodule(define("def elsewhere()").__code__, "<elsewhere>")
     assert sought  # a file that no module has
+
+
+def test_a_call_that_falls_back_many_times_is_one_call() -> None:
+    def replacement(numbers: list[int]) -> Iterator[int]:
+        for number in numbers:
+            if number < 0:
+                fallback("negative")
+            yield number
+
+    def original(numbers: list[int]) -> Iterator[int]:
+        yield from numbers
+
+    function, hits = make(original, replacement)
+    assert list(function([-1, -2, -3])) == [-1, -2, -3]
+    assert (counts(hits), dict(hits.reasons)) == ((0, 1), {"negative": 3})

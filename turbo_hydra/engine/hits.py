@@ -66,12 +66,17 @@ class Hits:
     @property
     def replacement(self) -> int:
         """Calls whose result is the replacement's; recomputation under activation checkpointing counts as a call."""
-        return _calls(self._replacement) - self.reasons.total()
+        return _calls(self._replacement) - self._fallen_back
 
     @property
     def original(self) -> int:
         """Calls whose result is the original's, by a condition or by a guard."""
-        return _calls(self._original) + self.reasons.total()
+        return _calls(self._original) + self._fallen_back
+
+    @property
+    def _fallen_back(self) -> int:
+        # A generator is one call, however often it says so.
+        return min(self.reasons.total(), _calls(self._replacement))
 
     def reset(self) -> None:
         """Begin at 0."""
