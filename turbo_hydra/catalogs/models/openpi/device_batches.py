@@ -28,21 +28,17 @@ def batches(original: Batches, options: None) -> Batches:
     """
 
     def __iter__(self: Any) -> Iterator[Any]:
-        if not torch.cuda.is_available():
-            yield from _untouched(original(self), "no CUDA device")
-        elif not _has_workers(self):
+        reason = None if torch.cuda.is_available() else "no CUDA device"
+        if reason is None and not _has_workers(self):
             # What is drawn at random for a sample would be drawn in a thread, beside what the script draws.
-            yield from _untouched(original(self), "samples are made in the training process")
+            reason = "samples are made in the training process"
+        if reason is not None:
+            fallback(reason)
+            yield from original(self)
         else:
             yield from _ahead(original(self), torch.cuda.Stream())
 
     return __iter__
-
-
-def _untouched(batches: Iterator[Any], reason: str) -> Iterator[Any]:
-    for batch in batches:
-        fallback(reason)
-        yield batch
 
 
 def _has_workers(loader: Any) -> bool:
