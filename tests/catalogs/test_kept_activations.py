@@ -81,6 +81,15 @@ def test_the_stream_between_layers_is_kept_and_what_is_wide_is_computed_again() 
     assert wide[-1] - wide[0] == LAYERS
 
 
+def test_batches_and_lengths_may_vary() -> None:
+    graph = make_fx(residual, tracing_mode="symbolic")(
+        torch.rand(BATCH, LENGTH, WIDTH), torch.rand(WIDTH, WIDE), torch.rand(WIDE, WIDTH)
+    )
+    marked = [node for node in keep_stream(graph).graph.nodes if "recompute" in node.meta]
+    assert [str(node.target) for node in marked] == ["aten.add.Tensor"]
+    assert any(isinstance(size, torch.SymInt) for size in marked[0].meta["val"].shape)
+
+
 def test_all_is_kept_as_torch_keeps_it_where_all_may_be() -> None:
     assert settings(1.0) == {"activation_memory_budget": 1.0}
 

@@ -100,11 +100,8 @@ def keep_stream(graph: fx.GraphModule, inputs: Any = None) -> fx.GraphModule:
 
     That is: sums with the result of a product, of the shape of an activation that the region was given.
     """
-    shapes = {
-        tuple(node.meta["val"].shape)
-        for node in graph.graph.nodes
-        if node.op == "placeholder" and isinstance(node.meta.get("val"), Tensor) and node.meta["val"].dim() > 2
-    }
+    shapes = {_shape(node) for node in graph.graph.nodes if node.op == "placeholder"}
+    shapes = {shape for shape in shapes if len(shape) > 2}
     for node in list(graph.graph.nodes):
         if node.op == "call_function" and _joins_stream(node, shapes):
             node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
@@ -116,9 +113,14 @@ def keep_stream(graph: fx.GraphModule, inputs: Any = None) -> fx.GraphModule:
     return graph
 
 
-def _joins_stream(node: fx.Node, shapes: set[tuple[int, ...]]) -> bool:
+def _shape(node: fx.Node) -> tuple[str, ...]:
+    """Sizes of a tensor, none of anything else; those that vary by their names, which say nothing of their values."""
     value = node.meta.get("val")
-    added = _name(node) == "add" and isinstance(value, Tensor) and tuple(value.shape) in shapes
+    return tuple(map(str, value.shape)) if isinstance(value, Tensor) else ()
+
+
+def _joins_stream(node: fx.Node, shapes: set[tuple[str, ...]]) -> bool:
+    added = _name(node) == "add" and _shape(node) in shapes
     return added and any(_is_product(item) for item in node.all_input_nodes)
 
 
