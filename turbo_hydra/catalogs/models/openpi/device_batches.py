@@ -74,18 +74,10 @@ def _ahead(batches: Iterator[Any], stream: torch.cuda.Stream) -> Iterator[Any]:
             batch, copied = coming.result()
 
 
-def _leaves(value: Any) -> Iterator[Any]:
-    if value is None:
-        return
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        value = [getattr(value, field.name) for field in dataclasses.fields(value)]
-    if isinstance(value, dict):
-        value = list(value.values())
-    if type(value) in (tuple, list):
-        for item in value:
-            yield from _leaves(item)
-    else:
-        yield value
+def _leaves(value: Any) -> list[Any]:
+    found: list[Any] = []
+    _mapped(value, found.append)
+    return found
 
 
 def _mapped(value: Any, function: Callable[[Any], Any]) -> Any:
