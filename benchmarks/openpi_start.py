@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from turbo_hydra import About, group, wrap
+
+# What torch can do in another way, to the same result but for rounding: sums of bfloat16 products in float32
+# throughout, products by cuBLASLt, the image encoder's attention by torch's flash kernel where cuDNN's is first choice.
+Order = Literal["default", "sums", "products", "attention"]
 
 
 @dataclass(frozen=True)
 class Start:
     """Options of `start.on_device`."""
 
-    full_sums: bool = field(
-        default=False,
-        metadata={"help": "add up products of bfloat16 in float32 throughout: the same training but for rounding"},
+    order: Order = field(
+        default="default", metadata={"help": "let torch add up in another order: the same training but for rounding"}
     )
 
 
@@ -70,8 +73,12 @@ def init(original: Callable[[Any, Any], None], options: Start) -> Callable[[Any,
     """Factory for `PI0Pytorch.__init__`."""
     import torch
 
-    if options.full_sums:
+    if options.order == "sums":
         torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+    elif options.order == "products":
+        torch.backends.cuda.preferred_blas_library("cublaslt")
+    elif options.order == "attention":
+        torch.backends.cuda.enable_cudnn_sdp(False)
 
     def __init__(self: Any, config: Any) -> None:
         with torch.device("cuda" if torch.cuda.is_available() else "cpu"):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -37,7 +38,7 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> list[fx.GraphModule]:
         seen.append(graph)
         return aot_eager(graph, inputs)
 
-    monkeypatch.setattr(torch, "compile", lambda function, mode, dynamic: _compile(function, backend=backend))
+    monkeypatch.setattr(torch, "compile", lambda function, options, dynamic: _compile(function, backend=backend))
     return seen
 
 
@@ -150,6 +151,28 @@ def test_only_the_two_regions_are_compiled(monkeypatch: pytest.MonkeyPatch) -> N
     for options in (Pi0Compile(), Pi0Compile(image_region=False), Pi0Compile(mode="none")):
         pi0_compile.apply_checkpoint(lambda *_: None, options)
     assert compiled == ["_joint_forward", "_image_encoder", "_joint_forward"]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_bias_is_added_by_the_product_whatever_its_width() -> None:
+    from torch.profiler import ProfilerActivity, profile
+
+    # Widths of SigLIP's feed-forward block. 8608 bytes are no multiple of 128.
+    layer = torch.nn.Linear(1152, 4304, device="cuda", dtype=torch.bfloat16)
+    rows = torch.randn(512, 1152, device="cuda", dtype=torch.bfloat16)
+
+    def image_embed_func(rows: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.gelu(layer(rows), approximate="tanh").mean()
+
+    call = pi0_compile.apply_checkpoint(lambda *_: None, Pi0Compile(image_memory_budget=1.0))
+    model = SimpleNamespace(training=True)
+    call(model, image_embed_func, rows).backward()
+    with profile(activities=[ProfilerActivity.CUDA]) as traced:
+        call(model, image_embed_func, rows)
+        torch.cuda.synchronize()
+    kernels = [event.name for event in traced.events()]
+    assert any("gemm" in name or "nvjet" in name or "cutlass" in name for name in kernels), kernels
+    assert not any("copy_kernel" in name for name in kernels), kernels
 
 
 @SLOW

@@ -18,6 +18,7 @@ GROUPS: Mapping[str, Mapping[str, Any]] = {
     "openpi.pi0_compile": {"mode": "none"},
     "openpi.gemma_checkpoint_stride": {},
     "openpi.camera_batch": {},
+    "openpi.async_masks": {},
     "openpi.prefix_trim": {"bucket": 4},
     "openpi.rope_cache": {},
     "openpi.ddp_state": {},

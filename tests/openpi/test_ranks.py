@@ -32,7 +32,7 @@ def backend(graph, inputs):
     inside.append(torch._dynamo.config.optimize_ddp)
     return aot_eager(graph, inputs)
 
-torch.compile = lambda function, mode, dynamic: compile(function, backend=backend)
+torch.compile = lambda function, options, dynamic: compile(function, backend=backend)
 with repository(), applied({ids!r}):
     pi0 = model()
     # As upstream's script; buckets so small that Dynamo would split its graphs at them.

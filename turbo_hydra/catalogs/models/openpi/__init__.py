@@ -44,7 +44,7 @@ group(
 
 group(
     "openpi.camera_batch",
-    wrap(f"{_PI0}.embed_prefix", f"{_HERE}.camera_batch.embed_prefix"),
+    wrap(f"{_PI0}.embed_prefix", f"{_HERE}.camera_batch.embed_prefix", stack=True),
     wrap(f"{_PI0}._apply_checkpoint", f"{_HERE}.camera_batch.apply_checkpoint", stack=True),
     depends_on=_SERVED,
     about=About(
@@ -55,6 +55,23 @@ group(
         numerics="close",
         validated=_VALIDATED,
         until="OpenPI embeds its cameras together",
+    ),
+)
+
+group(
+    "openpi.async_masks",
+    wrap(f"{_PI0}.embed_prefix", f"{_HERE}.async_masks.embed", stack=True),
+    wrap(f"{_PI0}.embed_suffix", f"{_HERE}.async_masks.embed"),
+    wrap(f"{_PI0}._apply_checkpoint", f"{_HERE}.async_masks.apply_checkpoint", stack=True),
+    depends_on=_SERVED,
+    about=About(
+        why="Prefix and suffix make a tensor of a list that says for each token where attention ends. The copy waits "
+        "until the image encoder is done, and the joint forward is queued on a device that has nothing left to do. "
+        "The list is copied from pinned memory, which waits for nothing.",
+        memory="none",
+        numerics="bitwise",
+        validated=_VALIDATED,
+        until="OpenPI makes these masks on the device",
     ),
 )
 

@@ -11,6 +11,7 @@ import torch
 import torch._functorch.config as functorch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._inductor import list_mode_options
 
 from turbo_hydra import CompatibilityResult, fallback
 from turbo_hydra.catalogs.models.openpi.options import Pi0Compile
@@ -29,11 +30,12 @@ def apply_checkpoint(original: Function, options: Pi0Compile) -> Function:
     """Factory for `PI0Pytorch._apply_checkpoint`, through which all parts of the model are called."""
     compiled: dict[str, Function] = {}
     if options.mode != "none":
+        inductor = _inductor_options(options.mode)
         # A function of its own for each: Dynamo counts the versions of a function's code, and has a limit.
         if options.forward_region:
-            compiled["forward_func"] = torch.compile(_joint_forward, mode=options.mode, dynamic=False)
+            compiled["forward_func"] = torch.compile(_joint_forward, options=inductor, dynamic=False)
         if options.image_region:
-            compiled["image_embed_func"] = torch.compile(_image_encoder, mode=options.mode, dynamic=False)
+            compiled["image_embed_func"] = torch.compile(_image_encoder, options=inductor, dynamic=False)
     budgets = {"forward_func": options.memory_budget, "image_embed_func": options.image_memory_budget}
     for option, budget in zip(("memory_budget", "image_memory_budget"), budgets.values(), strict=True):
         if not 0.0 < budget <= 1.0:
@@ -70,6 +72,15 @@ def _joint_forward(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 def _image_encoder(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return func(*args, **kwargs)
+
+
+def _inductor_options(mode: str) -> dict[str, Any]:
+    """What a mode of torch.compile stands for, and rows without padding.
+
+    By default Inductor makes rows of a result longer, to a multiple of 128 bytes, such as SigLIP's of 4304 elements. A
+    product can add its bias itself only into a result without gaps; else the bias is first written there in full.
+    """
+    return {**list_mode_options(mode), "comprehensive_padding": False}
 
 
 def _called_by(region: Function, func: Function, memory_budget: float) -> Function:
