@@ -22,6 +22,8 @@ CONF = Path(__file__).resolve().parents[2] / "conf" / "optimization"
 # Off, for what they cost or because nobody asked for them.
 OFF = {
     "openpi.compat_fake_data",
+    "openpi.async_masks",
+    "openpi.strided_attention",
     "openpi.geglu",
     "openpi.siglip_gelu",
     "openpi.ada_rms_norm",

@@ -30,6 +30,7 @@ GROUPS: Mapping[str, Mapping[str, Any]] = {
     "openpi.device_batches": {},
     "openpi.geglu": {},
     "openpi.siglip_gelu": {},
+    "openpi.strided_attention": {},
     "openpi.ada_rms_norm": {},
     "openpi.softmax": {},
     "openpi.prefix_attention": {},

@@ -42,7 +42,7 @@ DEBUG = (
 )
 FOR_TWO_RANKS = 21
 # Of the groups that are on, those that a CPU cannot use.
-ON_A_CARD = {"openpi.prefix_attention", "openpi.async_masks", "openpi.device_batches"}
+ON_A_CARD = {"openpi.prefix_attention", "openpi.device_batches"}
 
 
 @dataclass
