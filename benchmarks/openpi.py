@@ -196,10 +196,11 @@ def summary(row: Row) -> dict[str, Any]:
         steps = rank_rows(row.folder)
         report = json.loads((row.folder / "turbo" / "report.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        log = (row.folder / "console.log").read_text(errors="replace")[-2500:]
-        return {**found, "error": str(error), "log": log}
+        return {**found, "error": str(error), "log": said(row)}
     steady = [step for step in steps[WARMUP:] if step.ms is not None and not step.compiled and not step.profiled]
     times = sorted(step.ms for step in steady if step.ms is not None)
+    if found["status"]:
+        found["log"] = said(row)
     if times:
         found |= {
             "steps": len(times),
@@ -223,6 +224,11 @@ def summary(row: Row) -> dict[str, Any]:
     if trace.exists():
         found["kernels"] = kernels(trace)
     return found
+
+
+def said(row: Row) -> str:
+    """The end of what a run said, for the error among it."""
+    return (row.folder / "console.log").read_text(errors="replace")[-8000:]
 
 
 def hits_of(member: dict[str, Any]) -> dict[str, Any]:

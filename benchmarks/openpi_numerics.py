@@ -24,7 +24,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
 
-from benchmarks.openpi import Row, environment, fake_data, settings_of, words_of
+from benchmarks.openpi import Row, environment, fake_data, said, settings_of, words_of
 from benchmarks.openpi_start import Order
 from turbo_hydra.config import OptimizationConfigCatalog, load_catalogs
 from turbo_hydra.launch.files import write_json
@@ -104,8 +104,7 @@ def result(rows: list[Row], args: argparse.Namespace) -> dict[str, Any]:
         if row.process.returncode == 0:
             losses[row.name] = rank_rows(row.folder)
         else:
-            said = (row.folder / "console.log").read_text(errors="replace")[-1500:]
-            failed[row.name] = f"status {row.process.returncode}: {said}"
+            failed[row.name] = f"status {row.process.returncode}: {said(row)}"
     upstream = losses.get("upstream", [])
     distances = {name: loss_distance(upstream, steps) for name, steps in losses.items() if name != "upstream"}
     own = own_distances(losses)
