@@ -78,7 +78,11 @@ def applied(ids: Mapping[str, Mapping[str, Any]]) -> Iterator[None]:
                 new = load_object(member.replacement)
                 new = new(original, options) if member.kind == "wrap" else new
                 for path, _, name in places:
-                    patch.setattr(_owner(path), name, new)
+                    owner = _owner(path)
+                    if isinstance(owner, dict):
+                        patch.setitem(owner, name, new)
+                    else:
+                        patch.setattr(owner, name, new)
                 for module in [value for key, value in sys.modules.items() if _ours(key)]:
                     for other in [key for key, value in vars(module).items() if value is original]:
                         patch.setattr(module, other, new)

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.catalogs.test_strided_attention import Copies
 from tests.openpi.small import PADDED, applied, batch, groups, model, same, step
 
 # Options under which a group can run on a CPU in a moment; compiling is tested by itself.
@@ -133,6 +134,16 @@ def test_losses_of_several_steps_are_those_of_the_plain_model(
         found = curve(model(dtype))
     assert found == pytest.approx(expected, rel=relative)
     assert expected[4] < expected[0]
+
+
+def test_the_image_encoder_finds_its_attention_without_copies() -> None:
+    pi0, images = model(), torch.zeros(2, 3, 8, 8)
+    counts = []
+    for ids in ([], ["openpi.strided_attention"]):
+        with applied({id: {} for id in ids}), Copies() as copies:  # type: ignore[no-untyped-call]
+            pi0.paligemma_with_expert.embed_image(images)
+        counts.append(copies.count)
+    assert counts[0] - counts[1] == 4  # of one layer: query, key, value, and the result
 
 
 def test_evaluation_is_left_alone() -> None:

@@ -242,8 +242,13 @@ group(
 
 group(
     "openpi.strided_attention",
-    # By itself: transformers has taken this function into a table before what openpi.transformers_replace serves.
-    wrap("transformers.integrations.sdpa_attention.sdpa_attention_forward", f"{_SHARED}.strided_attention.attention"),
+    wrap(
+        "transformers.integrations.sdpa_attention.sdpa_attention_forward",
+        f"{_SHARED}.strided_attention.attention",
+        # The table that models look into.
+        aliases=("transformers.modeling_utils.AttentionInterface._global_mapping.sdpa",),
+    ),
+    depends_on=_SERVED,
     about=About(
         why="The image encoder's queries, keys and values are copied before attention, its result after, and all their "
         "gradients, in each of 27 layers: 7 ms a step by trace at batch 32 of three cameras. Torch's kernels take "

@@ -3,7 +3,7 @@
 
 from torch import nn
 from transformers.activations import PytorchGELUTanh
-from transformers.integrations import sdpa_attention
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 SIZE, PATCH, WIDTH, HEADS = 8, 4, 16, 2
 
@@ -27,7 +27,7 @@ class SiglipEncoderLayer(nn.Module):
     def forward(self, hidden_states):
         batch, length, _ = hidden_states.shape
         split = self.qkv(self.layer_norm1(hidden_states)).view(batch, length, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
-        attended, _ = sdpa_attention.sdpa_attention_forward(self, *split, None, is_causal=False)
+        attended, _ = ALL_ATTENTION_FUNCTIONS["sdpa"](self, *split, None, is_causal=False)
         hidden_states = hidden_states + self.out_proj(attended.flatten(2))
         return hidden_states + self.mlp(self.layer_norm2(hidden_states))
 
