@@ -14,6 +14,7 @@ import json
 import multiprocessing
 import sys
 import types
+from collections.abc import Mapping
 from typing import Any
 
 import torch  # noqa: F401  once, for the processes of all groups
@@ -42,7 +43,9 @@ def changed(before: dict[tuple[int, str], tuple[Any, Any]], after: dict[tuple[in
 
 
 def describe(owner: Any) -> str:
-    """Dotted name of a module or class."""
+    """Dotted name of a module or class; of a mapping its type."""
+    if isinstance(owner, Mapping):
+        return type(owner).__name__
     return owner.__name__ if isinstance(owner, types.ModuleType) else f"{owner.__module__}.{owner.__qualname__}"
 
 
