@@ -19,7 +19,7 @@ import argparse
 import itertools
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
@@ -82,17 +82,18 @@ def run(rows: list[Row], beside: int, deadline: float, tell: Any) -> None:
         time.sleep(0.2)
 
 
-def own_distances(losses: Mapping[str, list[StepRow]]) -> list[LossDistance]:
-    """How far upstream's own runs are apart, each from each."""
+def own_distance(losses: Mapping[str, list[StepRow]]) -> LossDistance | None:
+    """How far upstream's own runs are apart at most, each from each; None if they are not of as many steps."""
     own = [losses[name] for name in ("upstream", *AGAIN) if name in losses]
-    return [loss_distance(one, other) for one, other in itertools.combinations(own, 2)]
+    pairs = [loss_distance(one, other) for one, other in itertools.combinations(own, 2)]
+    if len({pair.steps for pair in pairs}) != 1:
+        return None
+    return LossDistance(pairs[0].steps, max(one.largest for one in pairs), None, max(one.mean for one in pairs), None)
 
 
-def holds(distance: LossDistance, own: Sequence[LossDistance]) -> bool:
-    """Whether a row is no further from upstream than upstream's own runs are from each other, over as many steps."""
-    if not own or any(not 0 < distance.steps == one.steps for one in own):
-        return False
-    return distance.mean <= max(one.mean for one in own) and distance.largest <= max(one.largest for one in own)
+def holds(distance: LossDistance, allowed: LossDistance) -> bool:
+    """Whether a row is no further from upstream than upstream itself, over as many steps."""
+    return 0 < distance.steps == allowed.steps and distance.mean <= allowed.mean and distance.largest <= allowed.largest
 
 
 def result(rows: list[Row], args: argparse.Namespace) -> dict[str, Any]:
@@ -107,7 +108,7 @@ def result(rows: list[Row], args: argparse.Namespace) -> dict[str, Any]:
             failed[row.name] = f"status {row.process.returncode}: {said(row)}"
     upstream = losses.get("upstream", [])
     distances = {name: loss_distance(upstream, steps) for name, steps in losses.items() if name != "upstream"}
-    own = own_distances(losses)
+    allowed = own_distance(losses)
     return {
         "environment": environment(),
         "time": time.strftime("%Y-%m-%d %H:%M"),
@@ -115,11 +116,11 @@ def result(rows: list[Row], args: argparse.Namespace) -> dict[str, Any]:
         "batch": args.batch,
         "masks": args.masks,
         "rate": RATE,
-        "own": {
-            "mean": max((one.mean for one in own), default=None),
-            "largest": max((one.largest for one in own), default=None),
+        "own": None if allowed is None else {"mean": allowed.mean, "largest": allowed.largest},
+        "rows": {
+            name: {**asdict(distance), "holds": allowed is not None and holds(distance, allowed)}
+            for name, distance in distances.items()
         },
-        "rows": {name: {**asdict(distance), "holds": holds(distance, own)} for name, distance in distances.items()},
         "losses": {name: [step.loss for step in steps] for name, steps in losses.items()},
         "failed": failed,
     }
