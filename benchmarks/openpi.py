@@ -5,9 +5,10 @@
 
 Each ROW is one run of `turbo-train model=openpi` in a process of its own: `upstream:MASKS`, `all:MASKS`,
 `without.GROUP:MASKS` (all but one) or `with.GROUP:MASKS` (one that is off in the config, in addition), where MASKS is
-`all_valid` or `libero`. What takes long is to start and to compile: the rows do so beside each other, and each is
-stopped (SIGSTOP) after its first step, upstream's before it. When all are that far they go on one after the other, so
-that each has the machine to itself while it is measured; of more rows than fit (`--ahead`), the next starts after that.
+`all_valid` or `libero`, and GROUP may be several, A+B. What takes long is to start and to compile: the rows do so
+beside each other, and each is stopped (SIGSTOP) after its first step, upstream's before it. When all are that far they
+go on one after the other, so that each has the machine to itself while it is measured; of more rows than fit
+(`--ahead`), the next starts after that.
 With `--profile` a step of the row is traced, and the kernels that took longest are listed.
 """
 
@@ -48,7 +49,7 @@ START = (
     "optimization.force=[start.on_device,start.samples]",
 )
 # How a row of one group more or less begins.
-SWITCHED = {"with": "true", "without": "false"}
+SWITCHED = {"with": True, "without": False}
 # The first steps compile, allocate, and log memory use.
 WARMUP = 4
 
@@ -110,6 +111,11 @@ def words_of(command: list[str]) -> tuple[list[str], list[str]]:
     return command[:at], command[at + 1 :]
 
 
+def switched(groups: str, on: bool) -> list[str]:
+    """Settings that switch GROUP, or GROUP+GROUP."""
+    return [f"optimization.groups.openpi.{group}={str(on).lower()}" for group in groups.split("+")]
+
+
 def fake_data(masks: str) -> list[str]:
     """Settings of OpenPI's fake data with these masks."""
     return [
@@ -142,9 +148,9 @@ def overrides_of(spec: str) -> list[str]:
         chosen.append(f"optimization.options.openpi.pi0_compile.memory_budget={budget}")
     if name == "upstream":
         return [*chosen, "optimization.enabled=false"]
-    how, _, group = name.partition(".")
+    how, _, groups = name.partition(".")
     if how in SWITCHED:
-        chosen.append(f"optimization.groups.openpi.{group}={SWITCHED[how]}")
+        chosen += switched(groups, SWITCHED[how])
     elif name != "all":
         raise SystemExit(f"{spec}: a row is upstream, all, with.GROUP or without.GROUP, then :MASKS")
     return chosen

@@ -4,13 +4,13 @@
     python benchmarks/openpi_numerics.py --repo CHECKOUT [--steps 60] [--batch 8] [--beside 4] [--json FILE] [ROW...]
         [-- overrides of turbo-train...]
 
-Each ROW is a run of OpenPI's own script at full size, at one seed: `all` (what the config has on), or a GROUP alone;
-without rows: all, and each group that is on. Runs with optimizations off are made first: `upstream`, and upstream's own
-training again with one thing added up in another order (`benchmarks.openpi_start.Order`): `again.sums` flips
-`torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction`, `again.products` takes cuBLASLt, `again.attention`
-torch's flash kernel in the image encoder. A row holds where its losses are no further from upstream's than the
-farthest of these, in the mean and at most. Nothing is timed, so that several runs share the device. The figures are
-written anew after each.
+Each ROW is a run of OpenPI's own script at full size, at one seed: `all` (what the config has on), a GROUP alone, or
+several, A+B; without rows: all, and each group that is on. Runs with optimizations off are made first: `upstream`, and
+upstream's own training again with one thing added up in another order (`benchmarks.openpi_start.Order`): `again.sums`
+flips `torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction`, `again.products` takes cuBLASLt,
+`again.attention` torch's flash kernel in the image encoder, `again.products+attention` both; if rows name some of
+these, only those are run. A row holds where its losses are no further from upstream's than the farthest of these, in
+the mean and at most. Nothing is timed, so that several runs share the device. The figures are written anew after each.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
 
-from benchmarks.openpi import Row, environment, fake_data, said, settings_of, words_of
+from benchmarks.openpi import Row, environment, fake_data, said, settings_of, switched, words_of
 from benchmarks.openpi_start import Order
 from turbo_hydra.config import OptimizationConfigCatalog, load_catalogs
 from turbo_hydra.launch.files import write_json
@@ -54,7 +54,7 @@ def overrides(name: str, masks: str) -> list[str]:
     if name in ("upstream", *AGAIN):
         chosen.append("optimization.enabled=false")
     elif name != "all":
-        chosen += ["optimization=openpi/all_off", f"optimization.groups.openpi.{name}=true"]
+        chosen += ["optimization=openpi/all_off", *switched(name, True)]
     if name in AGAIN:
         chosen.append(f"+optimization.options.start.on_device.order={name.partition('.')[2]}")
     return chosen
@@ -137,7 +137,9 @@ def main() -> int:
     parser.add_argument("--commit", default="", help="of turbo_hydra and of OpenPI, for the record")
     parser.add_argument("--json", type=Path, default=None)
     args = parser.parse_args(words)
-    names = ["upstream", *AGAIN, *(args.rows or ["all", *groups()])]
+    again = [name for name in args.rows if name in AGAIN] or AGAIN
+    named = [name for name in args.rows if name not in AGAIN] or ["all", *groups()]
+    names = ["upstream", *again, *named]
     rows = [
         Row(
             name,

@@ -14,7 +14,7 @@ from turbo_hydra import About, group, wrap
 
 # What torch can do in another way, to the same result but for rounding: sums of bfloat16 products in float32
 # throughout, products by cuBLASLt, the image encoder's attention by torch's flash kernel where cuDNN's is first choice.
-Order = Literal["default", "sums", "products", "attention"]
+Order = Literal["default", "sums", "products", "attention", "products+attention"]
 
 
 @dataclass(frozen=True)
@@ -75,9 +75,9 @@ def init(original: Callable[[Any, Any], None], options: Start) -> Callable[[Any,
 
     if options.order == "sums":
         torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
-    elif options.order == "products":
+    if "products" in options.order:
         torch.backends.cuda.preferred_blas_library("cublaslt")
-    elif options.order == "attention":
+    if "attention" in options.order:
         torch.backends.cuda.enable_cudnn_sdp(False)
 
     def __init__(self: Any, config: Any) -> None:
