@@ -11,19 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from tests.catalogs.copies import Copies
 from turbo_hydra.catalogs.shared import strided_attention
-
-
-class Copies(TorchDispatchMode):
-    """Counts what copies a whole tensor."""
-
-    count = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.count += func.overloadpacket in (torch.ops.aten.clone, torch.ops.aten.copy_, torch.ops.aten._to_copy)
-        return func(*args, **(kwargs or {}))
 
 
 def original(*args: Any, **kwargs: Any) -> Any:

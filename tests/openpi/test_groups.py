@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.catalogs.test_strided_attention import Copies
+from tests.catalogs.copies import Copies
 from tests.openpi.small import PADDED, applied, batch, groups, model, same, step
 
 # Options under which a group can run on a CPU in a moment; compiling is tested by itself.

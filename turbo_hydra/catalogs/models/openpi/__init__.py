@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from turbo_hydra import About, group, wrap
-from turbo_hydra.catalogs.models.openpi import compat  # noqa: F401  its groups come first
+from turbo_hydra.catalogs.models.openpi import compat, uncompiled  # noqa: F401  their groups come first
 from turbo_hydra.catalogs.models.openpi.options import DdpState, GemmaCheckpointStride, Pi0Compile, PrefixTrim
 from turbo_hydra.catalogs.shared.options import ClipGrad, FusedOptimizer
 
@@ -13,12 +13,11 @@ _SHARED = "turbo_hydra.catalogs.shared"
 _PI0 = "openpi.models_pytorch.pi0_pytorch.PI0Pytorch"
 _JOINT = "openpi.models_pytorch.gemma_pytorch.PaliGemmaWithExpertModel"
 _GEMMA = "transformers.models.gemma.modeling_gemma"
-_SIGLIP = "transformers.models.siglip.modeling_siglip"
 # The targets in transformers are of OpenPI's own files, which this group serves; OpenPI's modules import them.
 _SERVED = ("openpi.transformers_replace",)
 _CARD = "torch 2.11 on an H200, bfloat16, PI0.5 at full size, batch 32"
-_VALIDATED = f"torch 2.13 on CPU, float32 and bfloat16, a small model of the same structure; {_CARD}"
 _VALIDATED_SMALL = "torch 2.13 on CPU, float32 and bfloat16, a small model of the same structure"
+_VALIDATED = f"{_VALIDATED_SMALL}; {_CARD}"
 
 group(
     "openpi.pi0_compile",
@@ -67,10 +66,10 @@ group(
     about=About(
         why="Prefix and suffix make a tensor of a list that says for each token where attention ends. The copy waits "
         "until the image encoder is done, and the joint forward is queued on a device that has nothing left to do. "
-        "The list is copied from pinned memory, which waits for nothing. Off until it has been measured on a card.",
+        "The list is copied from pinned memory, which waits for nothing.",
         memory="none",
         numerics="bitwise",
-        validated="torch 2.11 on an H200: equal tensors, nothing waits",
+        validated=f"{_CARD}: equal tensors, nothing waits",
         until="OpenPI makes these masks on the device",
     ),
 )
@@ -214,33 +213,6 @@ group(
 )
 
 group(
-    "openpi.geglu",
-    wrap(f"{_GEMMA}.GemmaMLP.forward", f"{_SHARED}.gated_mlp.forward"),
-    depends_on=_SERVED,
-    about=About(
-        why="GELU and product are two passes over [batch, length, 16384], and keep three tensors of that size; the "
-        "kernel is one pass and keeps two. A compiled joint forward fuses them by itself: off unless it is not "
-        "compiled.",
-        memory="less where nothing is compiled",
-        numerics="close",
-        validated=_VALIDATED_SMALL,
-    ),
-)
-
-group(
-    "openpi.siglip_gelu",
-    wrap(f"{_SIGLIP}.SiglipMLP.forward", f"{_SHARED}.gelu_mlp.forward"),
-    depends_on=_SERVED,
-    about=About(
-        why="The bias of SigLIP's first layer, its gradient and GELU are separate passes; the kernel is one forward "
-        "and one backward. A compiled image encoder fuses them by itself: off unless it is not compiled.",
-        memory="less where nothing is compiled",
-        numerics="close",
-        validated=_VALIDATED_SMALL,
-    ),
-)
-
-group(
     "openpi.strided_attention",
     wrap(
         "transformers.integrations.sdpa_attention.sdpa_attention_forward",
@@ -252,38 +224,11 @@ group(
     about=About(
         why="The image encoder's queries, keys and values are copied before attention, its result after, and all their "
         "gradients, in each of 27 layers: 7 ms a step by trace at batch 32 of three cameras. Torch's kernels take "
-        "them as they lie. Off until it has been measured on a card.",
+        "them as they lie.",
         memory="none",
         numerics="close",
-        validated=_VALIDATED_SMALL,
+        validated=_VALIDATED,
         until="a transformers without these copies, as 5.5 is",
-    ),
-)
-
-group(
-    "openpi.ada_rms_norm",
-    wrap(f"{_GEMMA}.GemmaRMSNorm.forward", f"{_HERE}.ada_rms_norm.forward"),
-    depends_on=_SERVED,
-    about=About(
-        why="The norm squares, averages, scales, shifts and casts in separate passes in float32; the kernel is one. A "
-        "compiled joint forward fuses them by itself: off unless it is not compiled.",
-        memory="less where nothing is compiled",
-        numerics="close",
-        validated=_VALIDATED_SMALL,
-    ),
-)
-
-group(
-    "openpi.softmax",
-    wrap(f"{_GEMMA}.eager_attention_forward", f"{_SHARED}.eager_attention.attention", stack=True),
-    depends_on=_SERVED,
-    about=About(
-        why="Scores of [batch, 8, length, length] are scaled, masked, cast to float32, normalised and cast back in "
-        "separate passes, and keys and values are repeated for eight heads; the kernel is one pass and repeats "
-        "nothing. A compiled joint forward fuses them by itself: off unless it is not compiled.",
-        memory="less where nothing is compiled: no scores in float32",
-        numerics="close",
-        validated=_VALIDATED_SMALL,
     ),
 )
 

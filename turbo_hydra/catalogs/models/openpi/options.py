@@ -25,7 +25,7 @@ class Pi0Compile:
         metadata={"help": "direct: activations are kept; upstream: they are computed again in the backward pass"},
     )
     memory_budget: float = field(
-        default=0.5,
+        default=0.46,
         metadata={
             "help": "of what the compiled joint forward would keep, the part that it may keep: 1 keeps all that it has "
             "written; less computes first the cheap again, then the widest products, from the first layer on"
