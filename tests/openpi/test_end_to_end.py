@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests.openpi.small import REPOSITORY
 from turbo_hydra.measure.comparing import rank_rows
@@ -54,14 +55,19 @@ def test_all_groups_train_alike_and_are_used(tmp_path: Path) -> None:
     losses, report = turbo(tmp_path / "on", "optimization.groups.openpi.rope_cache=true")
     assert losses == pytest.approx(plain, rel=1e-4)
     assert len(losses) == 6
-    used = {
-        entry["group"].partition(".")[2]: sum(member["hits"]["replacement"] for member in entry["members"])
+    hits = {
+        entry["group"].partition(".")[2]: [member["hits"]["replacement"] for member in entry["members"]]
         for entry in report["execution"]
         if entry["status"] == "applied" and entry["members"] and entry["members"][0].get("hits")
     }
+    used = {name: sum(counts) for name, counts in hits.items()}
     here = ("pi0_compile", "gemma_checkpoint_stride", "prefix_trim", "rope_cache", "fused_adamw", "clip_grad")
     # Batches are made in workers, which the loader spawns.
     assert all(used[name] > 0 for name in (*here, "deferred_metrics", "tensor_batches")), used
+    # Of the parts of the model those count that a group does something to: two cameras, and no list for a device.
+    assert hits["camera_batch"] == [6, 2 * 6]
+    if not torch.cuda.is_available():
+        assert hits["async_masks"] == [0, 0, 0]
     log = (tmp_path / "on" / "turbo" / "ranks" / "0" / "stderr.log").read_text()
     assert "no layer of the joint forward is checkpointed" in log
     assert "joint forward: not compiled, no outer checkpoint" in log

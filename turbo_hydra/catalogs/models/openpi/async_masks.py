@@ -62,6 +62,7 @@ def apply_checkpoint(original: Function, options: None) -> Function:
     def _apply_checkpoint(self: Any, func: Function, *args: Any, **kwargs: Any) -> Any:
         mode = _entered.get()
         if mode is None:
+            fallback("outside of embed_prefix and embed_suffix")
             return original(self, func, *args, **kwargs)
         mode.__exit__(None, None, None)
         try:

@@ -58,6 +58,7 @@ def apply_checkpoint(original: Function, options: None) -> Function:
     def _apply_checkpoint(self: Any, func: Function, *args: Any, **kwargs: Any) -> Any:
         cameras = _cameras.get()
         if cameras is None or getattr(func, "__name__", "") != _EMBEDS:
+            fallback("another part of the model, or cameras one by one")
             return original(self, func, *args, **kwargs)
         (image,) = args
         return cameras.embedded(image, lambda images: original(self, func, images, **kwargs))
