@@ -544,6 +544,31 @@ def test_the_profiler_writes_one_trace_of_the_steps_asked_for(measured: Measured
     assert sum(event.get("name") == "Optimizer.step#SGD.step" for event in trace["traceEvents"]) == 2
 
 
+def test_what_the_profiler_takes_to_write_is_no_steps_time(measured: Measured, monkeypatch: pytest.MonkeyPatch) -> None:
+    took = list[float]()
+    export = torch.profiler.profile.export_chrome_trace
+
+    def timed(self: Any, path: str) -> None:
+        start = time.perf_counter()
+        export(self, path)
+        took.append(time.perf_counter() - start)
+
+    monkeypatch.setattr(torch.profiler.profile, "export_chrome_trace", timed)
+    model, x, y = model_and_data()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    nn.functional.mse_loss(model(x), y).backward()
+    optimizer.step()
+    before = list[float]()
+    with measured({"profile": 2}) as metered:
+        for _ in range(8):
+            nn.functional.mse_loss(model(x), y).backward()
+            before.append(time.perf_counter())
+            optimizer.step()
+    whole = time.perf_counter() - before[0]  # the first step ends after it
+    assert len(took) == 1
+    assert sum(row.ms for row in metered.rows if row.ms is not None) / 1000 + took[0] <= whole
+
+
 def test_profiler_of_a_script_that_ends_early(measured: Measured) -> None:
     parameter = nn.Parameter(torch.ones(1))
     optimizer = torch.optim.SGD([parameter], 0.1)

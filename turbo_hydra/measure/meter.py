@@ -209,9 +209,12 @@ class Meter:
         self._scaled.forget()
         if self._first_step_seconds is None:
             self._first_step_seconds = self._process_age + (now - self._installed) / 1e9
-        self._last_end, self._last_cpu, self._last_event = now, cpu, event
         if self._profiler is not None:
             row.profiled = self._profiler.step_ended(self._count)
+            # What it takes to start and to write a trace is no step's time.
+            now, cpu = time.perf_counter_ns(), time.process_time_ns()
+            event = self._device.mark() if self._device.ready else None
+        self._last_end, self._last_cpu, self._last_event = now, cpu, event
         self._ended.write_in_time(now)
         if self._settings.stop_after is not None and self._count >= self._settings.stop_after:
             # Through the script's own cleaning up, like an exit of its own; every rank ends at the same step.

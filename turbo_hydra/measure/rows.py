@@ -24,7 +24,8 @@ class StepRow:
     time : float
         Unix time of the step's end.
     ms : float or None
-        Wall time since the end of the step before; None in the first, whose begin nobody knows.
+        Wall time since the end of the step before, without what a trace took to start and to write; None in the first,
+        whose begin nobody knows.
     cpu_ms : float or None
         CPU time of this process since then, over all its threads: what other programs on the machine hardly change.
     device_ms : float or None
