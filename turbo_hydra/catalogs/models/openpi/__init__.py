@@ -32,7 +32,7 @@ group(
         "padded with masked tokens to a length that matrix products like. Compiling takes two to three minutes a "
         "length on first use.",
         memory="keeps activations of both regions, at batch 32 of PI0.5 together with openpi.gemma_checkpoint_stride: "
-        "34 to 126 GiB where all is kept, 62 GiB as configured; of two cameras and short prompts 48 GiB; checkpoint: "
+        "34 to 126 GiB where all is kept, 59 GiB as configured; of two cameras and short prompts 47 GiB; checkpoint: "
         "upstream keeps them as upstream does",
         numerics="close",
         validated=_VALIDATED,
