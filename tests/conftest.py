@@ -37,20 +37,26 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _variables_are_those_of_the_caller() -> Iterator[None]:
+def _variables_and_path_are_those_of_the_caller() -> Iterator[None]:
     """Take back what a test set, itself or by what it called: what later tests start would inherit it as the user's.
 
     (torch.compile names its cache folder in TORCHINDUCTOR_CACHE_DIR, which no rank's own folder then replaces.)
     """
+    path = sys.path[:]
     with patch.dict(os.environ):
         yield
+    sys.path[:] = path
 
 
 @pytest.fixture(autouse=True)
 def _kernels_are_interpreted_where_they_are_tested(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    _variables_and_path_are_those_of_the_caller: None, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Elsewhere a CPU has no kernels, as outside tests, whichever tests run in the same process."""
+    """Elsewhere a CPU has no kernels, as outside tests, whichever tests run in the same process.
+
+    `monkeypatch` comes after the fixture above: it puts the path back as it was at its first use, which a fixture that
+    has left by then may have been in.
+    """
     language = sys.modules.get("turbo_hydra.kernels.language")
     if language is not None and KERNELS not in request.path.parents:
         monkeypatch.setattr(language, "INTERPRETED", False)

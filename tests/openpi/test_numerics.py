@@ -17,10 +17,11 @@ AGAIN = [1.0, 2.02, 4.08]
 
 
 @pytest.fixture
-def compared(monkeypatch: pytest.MonkeyPatch) -> Any:
+def compared() -> Any:
     # The suite runs with PYTHONSAFEPATH, which keeps the current folder, and with it the benchmarks, off the path.
-    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2]))
-    return importlib.import_module("benchmarks.openpi_numerics").compared
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(Path(__file__).resolve().parents[2]))
+        return importlib.import_module("benchmarks.openpi_numerics").compared
 
 
 def run(losses: list[float]) -> list[StepRow]:
