@@ -149,6 +149,7 @@ def test_each_group_is_used_and_the_losses_are_upstreams(openpi: OpenPI) -> None
     hits = used(ours)
     assert len(hits) > 5
     assert {group for group, count in hits.items() if count == 0} == ON_A_CARD | {"openpi.ddp_state"}
+    assert hits["openpi.strided_attention"] > 0
     # OpenPI's two loader workers are spawned, and collate.
     (collating,) = [entry for entry in ours["execution"] if entry["group"] == "openpi.tensor_batches"]
     assert collating["members"][0]["hits_in_children"]["replacement"] >= 3

@@ -167,11 +167,7 @@ def test_planted_effects_on_real_runs(sweeping: Sweeping) -> None:
     # Either of the pair alone is worth nothing; left out of both, it costs what both gain.
     for name in ("ten", "layout", "together"):
         assert words[f"planted.{name}"] in {"keep", "undecided"}, swept.verdicts[f"planted.{name}"]
-    missed = {}
     for name, units in UNITS.items():
         interval = swept.verdicts[f"planted.{name}"]["gain"]
-        if not interval["low"] - 0.04 <= 1 + units / 773 <= interval["high"] + 0.04:
-            missed[name] = interval
-    # The seven intervals are of 95 % each, and of a machine that may have had other work during one run: two may miss.
-    # Of gains that were turned round, four and more would.
-    assert len(missed) <= 2, missed
+        # The seven intervals are of 95 % each: some of them may miss, by little.
+        assert interval["low"] - 0.04 <= 1 + units / 773 <= interval["high"] + 0.04, (name, interval)
