@@ -5,26 +5,21 @@ from __future__ import annotations
 
 from turbo_hydra import About, group, wrap
 from turbo_hydra.catalogs.models.openpi import compat, uncompiled  # noqa: F401  their groups come first
+from turbo_hydra.catalogs.models.openpi.names import GEMMA, HERE, SERVED, SHARED, SMALL
 from turbo_hydra.catalogs.models.openpi.options import DdpState, GemmaCheckpointStride, Pi0Compile, PrefixTrim
 from turbo_hydra.catalogs.shared.options import ClipGrad, FusedOptimizer
 
-_HERE = "turbo_hydra.catalogs.models.openpi"
-_SHARED = "turbo_hydra.catalogs.shared"
 _PI0 = "openpi.models_pytorch.pi0_pytorch.PI0Pytorch"
 _JOINT = "openpi.models_pytorch.gemma_pytorch.PaliGemmaWithExpertModel"
-_GEMMA = "transformers.models.gemma.modeling_gemma"
-# The targets in transformers are of OpenPI's own files, which this group serves; OpenPI's modules import them.
-_SERVED = ("openpi.transformers_replace",)
 _CARD = "torch 2.11 on an H200, bfloat16, PI0.5 at full size, batch 32"
-_VALIDATED_SMALL = "torch 2.13 on CPU, float32 and bfloat16, a small model of the same structure"
-_VALIDATED = f"{_VALIDATED_SMALL}; {_CARD}"
+_VALIDATED = f"{SMALL}; {_CARD}"
 
 group(
     "openpi.pi0_compile",
-    wrap(f"{_PI0}._apply_checkpoint", f"{_HERE}.pi0_compile.apply_checkpoint", stack=True),
-    depends_on=_SERVED,
+    wrap(f"{_PI0}._apply_checkpoint", f"{HERE}.pi0_compile.apply_checkpoint", stack=True),
+    depends_on=SERVED,
     options=Pi0Compile,
-    compatibility_check=f"{_HERE}.pi0_compile.check",
+    compatibility_check=f"{HERE}.pi0_compile.check",
     about=About(
         why="Training checkpoints each part of the model, so that the backward pass computes the forward pass again, "
         "and runs norms, rotary embedding, softmax, gates and residuals as separate passes over the activations. The "
@@ -43,9 +38,9 @@ group(
 
 group(
     "openpi.camera_batch",
-    wrap(f"{_PI0}.embed_prefix", f"{_HERE}.camera_batch.embed_prefix", stack=True),
-    wrap(f"{_PI0}._apply_checkpoint", f"{_HERE}.camera_batch.apply_checkpoint", stack=True),
-    depends_on=_SERVED,
+    wrap(f"{_PI0}.embed_prefix", f"{HERE}.camera_batch.embed_prefix", stack=True),
+    wrap(f"{_PI0}._apply_checkpoint", f"{HERE}.camera_batch.apply_checkpoint", stack=True),
+    depends_on=SERVED,
     about=About(
         why="The image encoder is called for one camera after the other: three times 81 norms, gates and products of "
         "32 images each, and three gradients of each of its parameters to be added up. All cameras of a batch go "
@@ -59,10 +54,10 @@ group(
 
 group(
     "openpi.async_masks",
-    wrap(f"{_PI0}.embed_prefix", f"{_HERE}.async_masks.embed", stack=True),
-    wrap(f"{_PI0}.embed_suffix", f"{_HERE}.async_masks.embed"),
-    wrap(f"{_PI0}._apply_checkpoint", f"{_HERE}.async_masks.apply_checkpoint", stack=True),
-    depends_on=_SERVED,
+    wrap(f"{_PI0}.embed_prefix", f"{HERE}.async_masks.embed", stack=True),
+    wrap(f"{_PI0}.embed_suffix", f"{HERE}.async_masks.embed"),
+    wrap(f"{_PI0}._apply_checkpoint", f"{HERE}.async_masks.apply_checkpoint", stack=True),
+    depends_on=SERVED,
     about=About(
         why="Prefix and suffix make a tensor of a list that says for each token where attention ends. The copy waits "
         "until the image encoder is done, and the joint forward is queued on a device that has nothing left to do. "
@@ -76,9 +71,9 @@ group(
 
 group(
     "openpi.gemma_checkpoint_stride",
-    wrap(f"{_JOINT}.forward", f"{_HERE}.gemma_checkpoint_stride.forward"),
-    wrap("torch.utils.checkpoint.checkpoint", f"{_HERE}.gemma_checkpoint_stride.checkpoint"),
-    depends_on=_SERVED,
+    wrap(f"{_JOINT}.forward", f"{HERE}.gemma_checkpoint_stride.forward"),
+    wrap("torch.utils.checkpoint.checkpoint", f"{HERE}.gemma_checkpoint_stride.checkpoint"),
+    depends_on=SERVED,
     options=GemmaCheckpointStride,
     about=About(
         why="The joint forward checkpoints each of its 18 layers whenever it trains, whatever the model's switches "
@@ -94,8 +89,8 @@ group(
 
 group(
     "openpi.prefix_trim",
-    wrap(f"{_PI0}._preprocess_observation", f"{_HERE}.prefix_trim.preprocess_observation"),
-    depends_on=_SERVED,
+    wrap(f"{_PI0}._preprocess_observation", f"{HERE}.prefix_trim.preprocess_observation"),
+    depends_on=SERVED,
     options=PrefixTrim,
     about=About(
         why="Three cameras and a prompt padded to 200 tokens are always embedded and taken through all layers, though "
@@ -111,8 +106,8 @@ group(
 
 group(
     "openpi.rope_cache",
-    wrap(f"{_GEMMA}.GemmaRotaryEmbedding.forward", f"{_SHARED}.rotary_cache.forward"),
-    depends_on=_SERVED,
+    wrap(f"{GEMMA}.GemmaRotaryEmbedding.forward", f"{SHARED}.rotary_cache.forward"),
+    depends_on=SERVED,
     about=About(
         why="Each of 18 layers computes the cosines and sines of the same positions, and again in the recomputation. "
         "They are computed once for a tensor of positions. A compiled region sees that they are the same, and fuses "
@@ -126,7 +121,7 @@ group(
 
 group(
     "openpi.ddp_state",
-    wrap("torch.nn.parallel.distributed.DistributedDataParallel.__init__", f"{_SHARED}.ddp_state.init"),
+    wrap("torch.nn.parallel.distributed.DistributedDataParallel.__init__", f"{SHARED}.ddp_state.init"),
     options=DdpState,
     about=About(
         why="With fewer than eight ranks OpenPI has DistributedDataParallel search the graph for unused parameters in "
@@ -135,14 +130,14 @@ group(
         "buffers that change. One rank is not touched by it.",
         memory="none",
         numerics="close",
-        validated=f"{_VALIDATED_SMALL}; two ranks",
+        validated=f"{SMALL}; two ranks",
         until="OpenPI sets static_graph for any number of ranks",
     ),
 )
 
 group(
     "openpi.fused_adamw",
-    wrap("torch.optim.AdamW.__init__", f"{_SHARED}.fused_adamw.adamw"),
+    wrap("torch.optim.AdamW.__init__", f"{SHARED}.fused_adamw.adamw"),
     options=FusedOptimizer,
     about=About(
         why="OpenPI's script makes AdamW without `fused`: several passes over all parameters a step, where the fused "
@@ -158,8 +153,8 @@ group(
 
 group(
     "openpi.clip_grad",
-    wrap("torch.nn.utils.clip_grad._get_total_norm", f"{_SHARED}.clip_grad.total_norm", stack=True),
-    wrap("torch.nn.utils.clip_grad._clip_grads_with_norm_", f"{_SHARED}.clip_grad.scale", stack=True),
+    wrap("torch.nn.utils.clip_grad._get_total_norm", f"{SHARED}.clip_grad.total_norm", stack=True),
+    wrap("torch.nn.utils.clip_grad._clip_grads_with_norm_", f"{SHARED}.clip_grad.scale", stack=True),
     options=ClipGrad,
     about=About(
         why="clip_grad_norm_ takes the norm of each of 850 gradients in bfloat16 and moves each to the first one's "
@@ -175,9 +170,9 @@ group(
 
 group(
     "openpi.clipped_adamw",
-    wrap("torch.nn.utils.clip_grad._get_total_norm", f"{_SHARED}.clipped_adamw.total_norm", stack=True),
-    wrap("torch.nn.utils.clip_grad._clip_grads_with_norm_", f"{_SHARED}.clipped_adamw.scale", stack=True),
-    wrap("torch.optim.adam.adam", f"{_SHARED}.clipped_adamw.adam"),
+    wrap("torch.nn.utils.clip_grad._get_total_norm", f"{SHARED}.clipped_adamw.total_norm", stack=True),
+    wrap("torch.nn.utils.clip_grad._clip_grads_with_norm_", f"{SHARED}.clipped_adamw.scale", stack=True),
+    wrap("torch.optim.adam.adam", f"{SHARED}.clipped_adamw.adam"),
     about=About(
         why="OpenPI's script clips, steps and drops the gradients, and nothing reads them in between: the clip's "
         "factor is handed to the step, a Triton kernel, which multiplies each gradient as it reads it, so that no pass "
@@ -194,13 +189,13 @@ group(
 
 group(
     "openpi.deferred_metrics",
-    wrap(f"{_PI0}.forward", f"{_HERE}.deferred_metrics.forward"),
+    wrap(f"{_PI0}.forward", f"{HERE}.deferred_metrics.forward"),
     wrap(
         "torch.nn.utils.clip_grad.clip_grad_norm_",
-        f"{_HERE}.deferred_metrics.clip",
+        f"{HERE}.deferred_metrics.clip",
         aliases=("torch.nn.utils.clip_grad_norm_",),
     ),
-    depends_on=_SERVED,
+    depends_on=SERVED,
     about=About(
         why="Each step OpenPI's script reads the loss twice and the gradient norm once, and waits for the device each "
         "time, though it needs the values at its log interval. They are read when they are computed with. The log's "
@@ -216,11 +211,11 @@ group(
     "openpi.strided_attention",
     wrap(
         "transformers.integrations.sdpa_attention.sdpa_attention_forward",
-        f"{_SHARED}.strided_attention.attention",
+        f"{SHARED}.strided_attention.attention",
         # The table that models look into.
         aliases=("transformers.modeling_utils.AttentionInterface._global_mapping.sdpa",),
     ),
-    depends_on=_SERVED,
+    depends_on=SERVED,
     about=About(
         why="The image encoder's queries, keys and values are copied before attention, its result after, and all their "
         "gradients, in each of 27 layers: 7 ms a step by trace at batch 32 of three cameras. Torch's kernels take "
@@ -234,8 +229,8 @@ group(
 
 group(
     "openpi.prefix_attention",
-    wrap(f"{_GEMMA}.eager_attention_forward", f"{_HERE}.prefix_attention.attention", stack=True),
-    depends_on=_SERVED,
+    wrap(f"{GEMMA}.eager_attention_forward", f"{HERE}.prefix_attention.attention", stack=True),
+    depends_on=SERVED,
     about=About(
         why="The eager attention stores scores [batch, 8, length, length] and computes those that the mask hides: of a "
         "prefix, what masked tokens see and are seen by. The kernel skips hidden tiles and stores no scores. With "
@@ -248,8 +243,8 @@ group(
 
 group(
     "openpi.tensor_batches",
-    wrap("openpi.training.data_loader._collate_fn", f"{_HERE}.tensor_batches.collate"),
-    depends_on=_SERVED,
+    wrap("openpi.training.data_loader._collate_fn", f"{HERE}.tensor_batches.collate"),
+    depends_on=SERVED,
     about=About(
         why="Workers of the loader send batches of NumPy arrays through a pipe: 58 MB at batch 32, which the "
         "training process reads and copies while the device waits, about 60 ms a step. As tensors they lie in shared "
@@ -264,8 +259,8 @@ group(
 
 group(
     "openpi.device_batches",
-    wrap("openpi.training.data_loader.DataLoaderImpl.__iter__", f"{_HERE}.device_batches.batches"),
-    depends_on=_SERVED,
+    wrap("openpi.training.data_loader.DataLoaderImpl.__iter__", f"{HERE}.device_batches.batches"),
+    depends_on=SERVED,
     about=About(
         why="OpenPI's script copies each field of a batch to the device by itself, from memory that is not pinned: the "
         "copy of 58 MB at batch 32 begins when the device has finished the step before, which then waits for it. A "
@@ -280,8 +275,8 @@ group(
 
 group(
     "openpi.fp32_optimizer_state",
-    wrap("torch.optim.AdamW.__init__", f"{_HERE}.fp32_optimizer_state.init", stack=True),
-    wrap("torch.optim.adam.adam", f"{_HERE}.fp32_optimizer_state.adam"),
+    wrap("torch.optim.AdamW.__init__", f"{HERE}.fp32_optimizer_state.init", stack=True),
+    wrap("torch.optim.adam.adam", f"{HERE}.fp32_optimizer_state.adam"),
     about=About(
         why="With parameters in bfloat16 AdamW's moments are bfloat16 too, whose eight bits hold no change of a "
         "hundredth: a second moment hardly decays, and small steps vanish before they reach the parameter. Moments are "

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from turbo_hydra import About, group, wrap
+from turbo_hydra.catalogs.models.openpi.names import HERE, SERVED
 from turbo_hydra.compatibility import before_import, import_alias, replace_import
 
-_HERE = "turbo_hydra.catalogs.models.openpi"
-_SOURCE = f"{_HERE}.transformers_replace.source"
+_SOURCE = f"{HERE}.transformers_replace.source"
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ group(
     replace_import("transformers.models.paligemma.modeling_paligemma", source=_SOURCE),
     replace_import("transformers.models.siglip.check", source=_SOURCE),
     replace_import("transformers.models.siglip.modeling_siglip", source=_SOURCE),
-    compatibility_check=f"{_HERE}.transformers_replace.check",
+    compatibility_check=f"{HERE}.transformers_replace.check",
     about=About(
         purpose="compatibility",
         why="OpenPI needs transformers 4.53.2 with five files of its own, and has them copied over the installed "
@@ -48,7 +48,7 @@ group(
 group(
     "openpi.compat_python310",
     import_alias("datetime", "datetime.timezone.utc", "UTC"),
-    before_import("lerobot.common.datasets.lerobot_dataset", f"{_HERE}.compat_python310.list_feature"),
+    before_import("lerobot.common.datasets.lerobot_dataset", f"{HERE}.compat_python310.list_feature"),
     about=About(
         purpose="compatibility",
         why="OpenPI reads datetime.UTC, which Python 3.10 lacks, and data sets written by newer releases of `datasets` "
@@ -62,12 +62,12 @@ group(
 
 group(
     "openpi.compat_fake_data",
-    wrap("openpi.training.data_loader.FakeDataset.__getitem__", f"{_HERE}.compat_fake_data.item", stack=True),
+    wrap("openpi.training.data_loader.FakeDataset.__getitem__", f"{HERE}.compat_fake_data.item", stack=True),
     wrap(
         "transformers.models.paligemma.modeling_paligemma.PaliGemmaMultiModalProjector.__init__",
-        f"{_HERE}.compat_fake_data.projector",
+        f"{HERE}.compat_fake_data.projector",
     ),
-    depends_on=("openpi.transformers_replace",),
+    depends_on=SERVED,
     options=FakeData,
     about=About(
         purpose="compatibility",
