@@ -186,10 +186,12 @@ class Meter:
 
     # Within
 
+    def _clocks(self) -> tuple[int, int, torch.cuda.Event | None]:
+        """Wall and CPU time in nanoseconds, and the device's mark if there is a device."""
+        return time.perf_counter_ns(), time.process_time_ns(), self._device.mark() if self._device.ready else None
+
     def _end_step(self, skipped: bool) -> None:
-        now = time.perf_counter_ns()
-        cpu = time.process_time_ns()
-        event = self._device.mark() if self._device.ready else None
+        now, cpu, event = self._clocks()
         graphs = compiling.compiled_graphs()
         step, self._step = self._step, Noted()
         row = StepRow(
@@ -212,8 +214,7 @@ class Meter:
         if self._profiler is not None:
             row.profiled = self._profiler.step_ended(self._count)
             # What it takes to start and to write a trace is no step's time.
-            now, cpu = time.perf_counter_ns(), time.process_time_ns()
-            event = self._device.mark() if self._device.ready else None
+            now, cpu, event = self._clocks()
         self._last_end, self._last_cpu, self._last_event = now, cpu, event
         self._ended.write_in_time(now)
         if self._settings.stop_after is not None and self._count >= self._settings.stop_after:
